@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
-from headgate.demo.workload import TRIGGERS, Sample
+from headgate.demo.run import TRIGGERS, Sample
 
 ORDERED = frozenset({"paid-orders", "hot-sensors"})
 """Triggers whose deliveries keep the order of the events' keys (`delivery.order`)."""

@@ -20,8 +20,7 @@ from clusters.kafka import Kafka
 from clusters.spark import SparkCluster
 
 from examples.cluster.ledger import ORDERED
-from headgate.demo.run import BROKER, NAMESPACE, trigger_spec
-from headgate.demo.workload import TRIGGERS
+from headgate.demo.run import BROKER, NAMESPACE, TRIGGERS, trigger_spec
 from headgate.store.config import TopicsConfig
 from headgate.store.kafka.matcher import REHEARSED, STANDS_BY
 from headgate.testing import ApiError, Server, parts_of

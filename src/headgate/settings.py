@@ -79,7 +79,7 @@ def local_url(scheme: str, listen: str) -> str:
 
 
 def _without_default(schema: JsonDict) -> None:
-    """Take the default out of a field's schema: without a value the data directory decides, see `server/layout.py`."""
+    """Take the default out of a field's schema: without a value the data directory decides, see `server/datadir.py`."""
     del schema["default"]
 
 

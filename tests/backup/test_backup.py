@@ -31,7 +31,7 @@ from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.retention import retain
 from headgate.log.writer import PartitionWriter
-from headgate.server import datadir, layout
+from headgate.server import datadir
 from headgate.server.datadir import DataDirectoryError
 from headgate.settings import Settings
 from headgate.storage.commit import record_path
@@ -45,7 +45,7 @@ def data(tmp_path: Path) -> Path:
     """The data directory of a server that was stopped: objects, ten events, cursors, dead letters."""
     folder = tmp_path / "data"
     folder.mkdir()
-    layout.arrange(folder, 1, lambda *_: None)
+    datadir.arrange(folder, 1, lambda *_: None)
     own = folder / "dispatcher" / "0"
     with (
         contextlib.closing(Store.open(folder / "control.db")),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.control.admission import Admission
 from headgate.control.egress import UrlPolicy, UrlRefusedError, ports
-from headgate.server.policy import url_policy
+from headgate.server.listening import url_policy
 from headgate.settings import Settings, networks_of
 from headgate_api.control.errors import InvalidObjectError
 from headgate_api.control.objects import Kind

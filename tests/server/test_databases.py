@@ -18,7 +18,7 @@ from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore
 from headgate.replay.store import ReplayStore
-from headgate.server import layout, preflight
+from headgate.server import datadir, preflight
 from headgate.settings import ACCEPTABLE_LOSSES, Settings
 from headgate.storage import sqlite
 from headgate.storage.commit import record_path
@@ -50,7 +50,7 @@ def data(tmp_path: Path) -> Path:
     """A data directory with all databases."""
     folder = tmp_path / "data"
     folder.mkdir()
-    layout.arrange(folder, 1, lambda *_: None)
+    datadir.arrange(folder, 1, lambda *_: None)
     for name, opened in OPEN.items():
         with opened(folder / name):
             pass

@@ -27,8 +27,8 @@ from headgate.outbox.shards import Shard
 from headgate.server import child, local_http
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
+from headgate.server.kafka.partition_answers import partitions_api
 from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.partition_questions import partitions_api
 from headgate.server.kafka.peers import PeerServers
 from headgate.settings import Settings
 from headgate.storage.files import directories_of

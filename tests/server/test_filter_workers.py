@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from headgate.auth.context import USER
 from headgate.auth.user import authenticated
 from headgate.control.http import ERROR_HANDLERS
-from headgate.server import filter_worker, filter_workers
+from headgate.server import filter_workers
 from headgate.server.filter_workers import (
     PREFIX,
     FilterRunEndedError,
@@ -72,10 +72,6 @@ async def ask(found: FilterWorkers, method: str, run: str, content: bytes = b"")
 
 def body(**request: object) -> bytes:
     return msgspec.json.encode(request)
-
-
-def test_both_ends_know_the_same_runs() -> None:
-    assert list(filter_worker.RUNS) == list(filter_workers.RUNS)
 
 
 def test_who_has_all_trials_that_he_may_leaves_some_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from headgate.control.store import Store
 from headgate.server import control, front
 from headgate.server.filter_workers import FilterWorkers
 from headgate.server.front import FrontStore
-from headgate.server.proxy import sent_path
+from headgate.server.local_http import sent_path
 from headgate.settings import Settings
 from headgate_api.control.objects import Kind
 from tests.control.support import trigger

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.server import layout
-from headgate.server.layout import LayoutError, arrange, by_cores, settled
+from headgate.server import datadir
+from headgate.server.datadir import LayoutError, arrange, by_cores, settled
 from headgate.settings import Settings
 from headgate.storage.files import DispatcherDirectory
 
@@ -132,7 +132,7 @@ def test_an_old_one_alone_is_not_thrown_away(data: Path) -> None:
 
 
 def test_without_a_setting_it_is_what_it_was_and_at_first_by_cores(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(layout.os, "cpu_count", lambda: 12)
+    monkeypatch.setattr(datadir.os, "cpu_count", lambda: 12)
     assert settled(Settings(data=tmp_path)).dispatchers == 3
     arrange(tmp_path, 2, nothing)
     assert settled(Settings(data=tmp_path)).dispatchers == 2

@@ -19,8 +19,8 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherGroup
 from headgate.server.kafka import partition_owners
+from headgate.server.kafka.partition_answers import partitions_api
 from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.partition_questions import partitions_api
 from headgate.server.kafka.peers import PeerServers
 from headgate.settings import Settings
 

@@ -21,7 +21,7 @@ from headgate.outbox.shards import Shard, dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
 from headgate.retention.floor import FloorFinder
-from headgate.server import layout, repartition
+from headgate.server import datadir, repartition
 from headgate.storage.files import DispatcherDirectory, directories_of
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore, UnackedEvent
 from tests.deadletters.test_sender import letter
@@ -71,7 +71,7 @@ def make(data: Path, count: int, chance: random.Random, *, handed: bool) -> None
         chance: Decides everything.
         handed: Whether all rows have been handed over, as after an orderly stop.
     """
-    layout.arrange(data, count, lambda *_: None)
+    datadir.arrange(data, count, lambda *_: None)
     for partition in range(PARTITIONS):
         (data / "log" / str(partition)).mkdir(parents=True, exist_ok=True)
     events = [(chance.randrange(PARTITIONS), number) for number in range(EVENTS)]
@@ -247,8 +247,8 @@ def test_every_target_moves_with_all_that_it_has(
 def change(data: Path, before: int, after: int) -> None:
     """To another number; to the same one by way of another."""
     if before == after:
-        layout.arrange(data, after + 1, lambda *given: repartition.rewrite(data, "stop", *given))
-    layout.arrange(data, after, lambda *given: repartition.rewrite(data, "stop", *given))
+        datadir.arrange(data, after + 1, lambda *given: repartition.rewrite(data, "stop", *given))
+    datadir.arrange(data, after, lambda *given: repartition.rewrite(data, "stop", *given))
 
 
 def floors_hold(data: Path, count: int, found: Content) -> None:
@@ -294,7 +294,7 @@ def ids_are_new(data: Path, count: int, found: Content) -> None:
 
 
 def test_rows_that_retention_has_removed_stay_with_their_consumers(tmp_path: Path) -> None:
-    layout.arrange(tmp_path, 1, lambda *_: None)
+    datadir.arrange(tmp_path, 1, lambda *_: None)
     (tmp_path / "log" / "0").mkdir(parents=True)
     (own,) = directories_of(tmp_path, 1)
     with PartitionWriter(Partition(own.outbox, "stop"), OUTBOX_SCHEMA, segment_bytes_max=1) as writer:
@@ -321,7 +321,7 @@ def test_rows_that_retention_has_removed_stay_with_their_consumers(tmp_path: Pat
 KILLED = """
 import sys
 from pathlib import Path
-from headgate.server import layout, repartition
+from headgate.server import datadir, repartition
 data, after, step = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 steps = iter(range(step))
 def hook(event, _):
@@ -332,7 +332,7 @@ def rewrite(*given):
     repartition.rewrite(data, "stop", *given)
 import headgate.deadletters.store, headgate.control.store
 sys.addaudithook(hook)
-layout.arrange(data, after, rewrite)
+datadir.arrange(data, after, rewrite)
 """
 
 

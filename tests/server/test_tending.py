@@ -157,8 +157,7 @@ def test_work_until_a_stop_ends_with_all_that_works_and_tells_what_failed(fails:
         stop = asyncio.Event()
         if not fails:
             asyncio.get_running_loop().call_soon(stop.set)
-        tasks = [asyncio.create_task(task())]
-        await child.until_stopped(stop, tasks, [loop, another], lambda: ended.append("told"))
+        await child.until_stopped(stop, [task()], [loop, another], lambda: ended.append("told"))
 
     if fails:
         with pytest.raises(OSError, match=f"the {fails} fails"):

@@ -26,8 +26,8 @@ from headgate.ingress.connections import Connections
 from headgate.ingress.errors import send_body
 from headgate.observe.metrics import TLS_HANDSHAKES_FAILED
 from headgate.rpc.service import Service
-from headgate.server import http_listeners, local_http, rpc
-from headgate.server.http_listeners import HttpListeners
+from headgate.server import front, local_http, rpc
+from headgate.server.front import HttpListeners
 from headgate.server.inward import InwardTransport, SplitTransport, transports
 from headgate.settings import Settings
 from headgate.testing import free_port
@@ -144,7 +144,7 @@ def test_a_client_that_does_not_end_its_handshake_has_a_slot_and_loses_it(monkey
         made.append(Connections())
         return made[-1]
 
-    monkeypatch.setattr(http_listeners, "Connections", kept)
+    monkeypatch.setattr(front, "Connections", kept)
 
     async def work(front: Front) -> None:
         before = TLS_HANDSHAKES_FAILED.value

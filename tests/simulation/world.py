@@ -28,7 +28,8 @@ from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.outbox.shards import Shard
-from headgate.server import composition, inward
+from headgate.server import dispatcher as composition
+from headgate.server import inward
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.files import DispatcherDirectory
 from headgate_api import limits

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.control.admission import Admission
 from headgate.control.store import Store
-from headgate.server import layout, preflight
+from headgate.server import datadir, preflight
 from headgate.settings import ACCEPTABLE_LOSSES, Settings
 from headgate.storage import commit, sqlite
 from headgate.storage.commit import read_record, record_path, wal_path
@@ -75,7 +75,7 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("moments")
     data = folder / "data"
     data.mkdir()
-    layout.arrange(data, 1, lambda *_: None)
+    datadir.arrange(data, 1, lambda *_: None)
     filled(data, 0, range(5))
     shutil.copytree(data, folder / "earlier")
     with contextlib.ExitStack() as stack:

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from headgate.server.kafka.group import kafka_dispatcher
+from headgate.server.kafka.dispatcher import kafka_dispatcher
 from headgate.server.kafka.partition import KafkaDispatcherOptions
 from tests.delivery.harness import Routes
 from tests.store.dispatch_feed import made_target

@@ -15,9 +15,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request as ClientRequest
 
 from headgate.server import local_http
-from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach, LocalDispatchers
-from headgate.server.kafka.partition_questions import partitions_api
-from headgate.server.proxy import PartUnavailableError
+from headgate.server.dispatcher_group import DispatcherQuestion, DispatcherReach, LocalDispatchers
+from headgate.server.kafka.partition_answers import partitions_api
+from headgate.server.local_http import PartUnavailableError, WholeAnswer
 from headgate.server.target_stats import (
     SUMMARY,
     SUMMARY_OF_NAMESPACE,
@@ -177,10 +177,10 @@ class Away:
 
     count = 2
 
-    async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+    async def ask(self, number: int, question: DispatcherQuestion) -> WholeAnswer:
         if number:
             raise PartUnavailableError
-        return DispatcherAnswer(403, b"{}")
+        return WholeAnswer(403, b"{}")
 
     def routes(self, routes: Any) -> Any:
         return routes

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from clusters.kafka import Kafka
 
-from headgate.server.kafka.group import KafkaDispatcher, kafka_dispatcher
+from headgate.server.kafka.dispatcher import KafkaDispatcher, kafka_dispatcher
 from headgate.server.kafka.partition import KafkaDispatcherOptions
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_reader import OutboxMember

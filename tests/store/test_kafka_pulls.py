@@ -21,9 +21,9 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.filter.compile.plan import Verdict
 from headgate.outbox.shards import dispatcher_of
 from headgate.server.kafka import instance
-from headgate.server.kafka.group import KafkaDispatcher
+from headgate.server.kafka.dispatcher import KafkaDispatcher
+from headgate.server.kafka.partition_answers import partitions_api
 from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.partition_questions import partitions_api
 from headgate.server.kafka.peers import PeerServers
 from headgate.server.local_http import answering
 from headgate.settings import Settings

@@ -22,8 +22,10 @@ from headgate.inspect.find import EventSearch, find_event
 from headgate.inspect.records import KnownEvent, Records
 from headgate.log.directory import LogDirectory
 from headgate.server import local_http
-from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, asked
-from headgate.server.kafka.partition_questions import OwnerRefusedError, RemoteRecords, partition_path, partitions_api
+from headgate.server.dispatcher_group import DispatcherQuestion, asked
+from headgate.server.kafka.partition_answers import partitions_api
+from headgate.server.kafka.partition_owners import OwnerRefusedError, RemoteRecords, partition_path
+from headgate.server.local_http import WholeAnswer
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate_api.event.names import path_of
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running
@@ -76,7 +78,7 @@ class Owners:
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
-    async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+    async def ask(self, number: int, question: DispatcherQuestion) -> WholeAnswer:
         path = partition_path(number, question.target)
         return await asked(self._socket, DispatcherQuestion("GET", path, b"", question.client), ())
 

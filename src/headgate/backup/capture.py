@@ -35,7 +35,7 @@ from headgate.log.files import Committed
 from headgate.log.format import COMMITTED_BYTES, COMMITTED_NAME, FormatError, segment_name
 from headgate.log.recovery import list_segments, read_chunk, read_segment_header
 from headgate.server.child import raise_file_limit
-from headgate.server.layout import LAYOUT, stored_directories
+from headgate.server.datadir import LAYOUT, check_objects, stored_directories
 from headgate.storage import sqlite
 from headgate.storage.files import PARENT, DispatcherDirectory
 from headgate_api.errors import InvalidInputError, UnavailableError
@@ -208,8 +208,7 @@ def _now() -> str:
 
 
 def _check(data: Path) -> None:
-    if not (data / "control.db").exists():
-        raise InvalidInputError(f"{data} is no data directory of a server: there is no control.db", hint="--data")
+    check_objects(data)
     if (data / "instance").exists() and not (data / "log").exists():
         raise InvalidInputError(
             f"{data} is of a server on Kafka, where control.db is a cache and everything else is in topics",

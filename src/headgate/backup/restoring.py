@@ -20,9 +20,10 @@ from types import MappingProxyType
 from typing import IO, Final, Self
 
 from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupFile, Manifest, check_path, manifest_bytes
-from headgate.backup.writing import STREAM, sync_folder
-from headgate.server.datadir import RESTORING, locked
+from headgate.backup.writing import STREAM
+from headgate.server.datadir import RESTORING, locked, sync
 from headgate.server.stored_formats import check_formats
+from headgate.storage.files import private_files
 from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.limits import BACKUP_FILES_MAX, BACKUP_MANIFEST_BYTES_MAX, BACKUP_PIECE_BYTES
 
@@ -185,37 +186,35 @@ def restore_backup(name: str, data: Path) -> Manifest:
     After a BackupDamagedError the directory is empty again. Raises FormatNewerError when a newer Headgate wrote what is
     in it, RestoreFailedError when the directory cannot be written.
     """
-    before = os.umask(0o077)  # events and objects may hold secrets
     try:
-        _check_empty(data)
-        data.mkdir(parents=True, exist_ok=True)
-        with _claimed(data) as inside:
+        with private_files():
+            _check_empty(data)
+            data.mkdir(parents=True, exist_ok=True)
+            with _claimed(data) as inside:
 
-            @contextmanager
-            def keep(path: str) -> Iterator[IO[bytes]]:
-                place = inside / path
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with place.open("xb") as file:
-                    yield file
-                    file.flush()
-                    os.fsync(file.fileno())
+                @contextmanager
+                def keep(path: str) -> Iterator[IO[bytes]]:
+                    place = inside / path
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    with place.open("xb") as file:
+                        yield file
+                        file.flush()
+                        os.fsync(file.fileno())
 
-            manifest = examine(name, keep)
-            check_formats(inside)
-            for folder in (inside, *(one for one in inside.rglob("*") if one.is_dir())):
-                sync_folder(folder)
-            for one in sorted(inside.iterdir()):
-                one.rename(data / one.name)
-            sync_folder(data)
-            inside.rmdir()
-            sync_folder(data)
-        return manifest
+                manifest = examine(name, keep)
+                check_formats(inside)
+                for folder in (inside, *(one for one in inside.rglob("*") if one.is_dir())):
+                    sync(folder)
+                for one in sorted(inside.iterdir()):
+                    one.rename(data / one.name)
+                sync(data)
+                inside.rmdir()
+                sync(data)
+            return manifest
     except OSError as error:
         raise RestoreFailedError(
             f"{data} cannot be written: {error}", hint="is there room for it, and may this user write there?"
         ) from error
-    finally:
-        os.umask(before)
 
 
 def _check_empty(data: Path) -> None:

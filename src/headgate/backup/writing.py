@@ -21,6 +21,8 @@ from typing import IO, Any, Final, Protocol
 
 from headgate.backup.capture import BackupFailedError, captured
 from headgate.backup.manifest import FORM, MANIFEST, BackupFile, Manifest
+from headgate.server.datadir import sync
+from headgate.storage.files import private_files
 from headgate_api import __version__
 from headgate_api.errors import InvalidInputError, UnavailableError
 
@@ -96,8 +98,7 @@ def opened(name: str) -> Iterator[tuple[BackupTarget, Path]]:
     The name is `-` for a tar on standard output, FILE.tar, or a directory, which does not exist or is empty. Raises
     InvalidInputError when it is there already, or another backup writes it or has left something.
     """
-    before = os.umask(0o077)  # events and objects may hold secrets
-    try:
+    with private_files():
         if name == STREAM:
             with tempfile.TemporaryDirectory(prefix="headgate-backup-") as staging, _tar(sys.stdout.buffer) as target:
                 yield target, Path(staging)
@@ -109,8 +110,6 @@ def opened(name: str) -> Iterator[tuple[BackupTarget, Path]]:
         beside = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.absolute().parent)
         with beside as staging, _in_place(path, partial) as target:
             yield target, Path(staging)
-    finally:
-        os.umask(before)
 
 
 @contextmanager
@@ -133,9 +132,9 @@ def _in_place(path: Path, partial: Path) -> Iterator[BackupTarget]:
             else:
                 yield DirectoryTarget(partial)
                 for folder in (partial, *(one for one in partial.rglob("*") if one.is_dir())):
-                    sync_folder(folder)
+                    sync(folder)
             partial.rename(path)  # an empty directory may be there
-            sync_folder(path.absolute().parent)
+            sync(path.absolute().parent)
         except BaseException:
             with contextlib.suppress(OSError):
                 shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
@@ -169,15 +168,6 @@ def _taken(partial: Path) -> InvalidInputError:
         f"{partial} is there: another backup is being written, or one was broken off",
         hint=f"if no other one runs: rm -r {partial}",
     )
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names in a directory durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class BackupUnwritableError(UnavailableError):

@@ -136,16 +136,14 @@ def upgrade(
 
     Example: headgate upgrade --check --data /var/lib/headgate --json
     """
+    from headgate.server.datadir import check_objects
     from headgate.server.stored_formats import plan_upgrade
 
     if not check:
         raise InvalidInputError("headgate upgrade changes nothing by itself", hint="run headgate upgrade --check")
     folder = effective({"data": data, "config": config}).settings.data
     try:
-        if not (folder / "control.db").exists():
-            raise InvalidInputError(
-                f"{folder} is no data directory of a server: there is no control.db", hint="name it with --data"
-            )
+        check_objects(folder)
         plan = plan_upgrade(folder)
     except PermissionError as error:
         hint = "run it as the server's user"

@@ -27,7 +27,7 @@ from headgate.control.grants import Grants
 from headgate.control.store import Store
 from headgate.observe.metrics import REQUESTS_REFUSED
 from headgate.rpc.service import Answer, CallContext, CallsBehind, ReadAgain, headers_of
-from headgate.server.policy import url_policy
+from headgate.server.listening import url_policy
 from headgate.server.refusals import send_refusal
 from headgate.settings import Settings
 from headgate_api.errors import HeadgateError

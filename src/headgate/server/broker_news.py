@@ -21,7 +21,7 @@ from starlette.routing import Route
 from headgate.control.copies import ObjectCopy
 from headgate.control.store import Store
 from headgate.server import parts
-from headgate.server.local_http import answered
+from headgate.server.local_http import ask
 from headgate.server.parts import Role
 from headgate.settings import Settings
 from headgate_api.limits import BROKER_NEWS_S_MAX
@@ -53,8 +53,7 @@ def tell_fronts(store: Store, settings: Settings) -> None:
 
 async def _told(socket: Path) -> None:
     try:
-        async with asyncio.timeout(BROKER_NEWS_S_MAX):
-            await answered(socket, b"POST", PATH.encode())
+        await ask(socket, "POST", PATH, within_s=BROKER_NEWS_S_MAX)
     except TimeoutError:
         _log.warning("a front does not read what has changed", socket=str(socket))
     except OSError:

@@ -11,7 +11,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,16 +231,17 @@ async def ended(*tending: asyncio.Task[None]) -> BaseException | None:
 
 async def until_stopped(
     stop: asyncio.Event,
-    tasks: Sequence[asyncio.Task[None]],
+    works: Iterable[Coroutine[Any, Any, None]],
     loops: Sequence[Callable[[threading.Event], None]],
     on_end: Callable[[], None],
 ) -> None:
-    """Works until told to stop, or until a task or a loop ends; raises the error of one that fails.
+    """Works until told to stop, or until a work or a loop ends; raises the error of one that fails.
 
     Each of `loops` has a thread, and ends when its event is set; `on_end` is called before any of them is ended.
     """
     enough = threading.Event()
-    with ThreadPoolExecutor(len(loops)) as threads:
+    tasks = [asyncio.create_task(work) for work in works]
+    with ThreadPoolExecutor(max(1, len(loops))) as threads:
         apart = [asyncio.get_running_loop().run_in_executor(threads, one, enough) for one in loops]
         ends: list[asyncio.Future[Any]] = [*tasks, *apart, asyncio.create_task(stop.wait())]
         try:
@@ -249,7 +250,8 @@ async def until_stopped(
             on_end()
             enough.set()
             failure = await ended(*tasks)
-            await asyncio.wait(apart)
+            if apart:
+                await asyncio.wait(apart)
     for one in apart:
         one.result()
     if failure is not None:

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 import uvloop
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount
+from starlette.types import ASGIApp
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
@@ -45,8 +50,8 @@ from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
 from headgate.server.broker_news import tell_fronts
 from headgate.server.dispatcher_group import DispatcherReach, LocalDispatchers
+from headgate.server.listening import url_policy
 from headgate.server.object_stats import ObjectStatsApi
-from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
 from headgate.server.stopped_filters import StoppedFiltersWatch
 from headgate.server.summary import PartView, SummaryApi, keep, parts_of
@@ -61,57 +66,93 @@ _OTHER_FILES = 1_024
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ControlStore:
+    """Where the objects are, and what else the process answers of.
+
+    `answers` is what the fronts pass on; `works` and `loops` are for `child.until_stopped`, beside what every
+    control process does. Of quotas `not_counted` are those that nobody counts; `note` is as for `ControlState`.
+    """
+
+    objects: Store
+    history: NumbersHistory
+    follower: LogFollower
+    answers: Callable[[ControlApi], ASGIApp]
+    works: Callable[[ControlState], Sequence[Coroutine[Any, Any, None]]]
+    loops: Sequence[Callable[[threading.Event], None]] = ()
+    not_counted: Collection[str] = ()
+    note: Callable[[], str] = lambda: ""
+
+
+OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[ControlStore]]
+"""Opens the store for as long as a block lasts, and lets the event hear that the process is told to stop."""
+
+
 def run(context: child.Context) -> None:
+    """Serves until told to stop, with objects of its own."""
+    run_with(context, _own_store)
+
+
+def run_with(context: child.Context, opened: OpenStore) -> None:
     """Serves until told to stop."""
-    uvloop.run(_serve(context))
+    uvloop.run(_serve(context, opened))
 
 
-async def _serve(context: child.Context) -> None:
-    settings = context.settings
-    stop = asyncio.Event()
+async def _serve(context: child.Context, opened: OpenStore) -> None:
+    settings, stop = context.settings, asyncio.Event()
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
+    async with opened(context, stop) as store:
+        rights = Rights(settings, store.objects)
+        await asyncio.to_thread(rights.refresh)
+        api = ControlApi(store.objects, url_policy(settings), rights.grants, not_counted=store.not_counted)
+        state = ControlState(ready.PartReport(settings.run_directory, context.part.name), store.objects, store.note)
+
+        def on_end() -> None:
+            state.stopping()
+            api.close()
+
+        async with local_http.answering(UsersOfFronts(store.answers(api)), settings.control_socket):
+            works = (rights.follow(), state.show(), keep(store.history), store.follower.run(), *store.works(state))
+            await child.until_stopped(stop, works, store.loops, on_end)
+
+
+@contextlib.asynccontextmanager
+async def _own_store(context: child.Context, stop: asyncio.Event) -> AsyncIterator[ControlStore]:
+    settings = context.settings
     child.on_stop(child.setter(stop))
     with contextlib.closing(Store.open(settings.data / "control.db", keys=keyring_of(settings))) as store:
         store.secrets.check_keys()
         tell_fronts(store, settings)
         store.set_public_url(settings.url)
         policy = url_policy(settings)
-        rights = Rights(settings, store)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
-        await asyncio.to_thread(rights.refresh)
         await apply_manifests(settings, Admission(store, policy))
-        usage = partial(usage_in, settings.usage_directory)
-        reconciler = Reconciler(store, server=urls_of(settings), usage=usage)
+        reconciler = Reconciler(store, server=urls_of(settings), usage=partial(usage_in, settings.usage_directory))
         await asyncio.to_thread(reconciler.step)
         await asyncio.to_thread(store.signing_keys.tend)
         await asyncio.to_thread(store.handshakes.prepare)
-        api = ControlApi(store, policy, rights.grants)
-        state = ControlState(ready.PartReport(settings.run_directory, context.part.name), store)
         history = own_history(settings)
         follower = LogFollower(ChunkLog(LogDirectory(settings.log_directory, settings.on_corrupt)))
-        answers = paths(settings, store, api, history, follower)
-        async with local_http.answering(UsersOfFronts(answers), settings.control_socket):
-            works = [
+
+        def works(state: ControlState) -> list[Coroutine[Any, Any, None]]:
+            found = [
                 reconciler.run(stop),
-                rights.follow(),
                 recompile_stored(store, state.compiling),
                 reseal_stored(store),
                 tend_signing_keys(store.signing_keys),
-                state.show(),
-                keep(history),
                 StoppedFiltersWatch(store, partial(matches, LocalDispatchers(settings).sockets), history).run(),
-                follower.run(),
             ]
             if settings.eventtype_auto_create:
-                works.append(EventTypeCreator(Admission(store, policy), follower).run())
-            tasks = [asyncio.create_task(one) for one in works]
-            stopped = asyncio.create_task(stop.wait())
-            await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
-            state.stopping()
-            api.close()
-        failure = await child.ended(*tasks)
-        if failure is not None:
-            raise failure
+                found.append(EventTypeCreator(Admission(store, policy), follower).run())
+            return found
+
+        yield ControlStore(
+            objects=store,
+            history=history,
+            follower=follower,
+            answers=lambda api: paths(settings, store, api, history, follower),
+            works=works,
+        )
 
 
 def paths(

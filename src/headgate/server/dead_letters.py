@@ -1,4 +1,4 @@
-"""Dead letters of all dispatchers: one list, one selection, a page at a time.
+"""Dead letters and replays of all dispatchers: one list, one selection, a page at a time.
 
 Each dispatcher has its own ids, which no other one gives, and its own page of a selection. `next` and `ceiling` of an
 answer are texts with a number for each dispatcher, `120.37`; `-` stands for one that has no more. So a page never shows
@@ -19,12 +19,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headgate.control.grants import Grants
 from headgate.control.http import JSON, decoded_as, json_response, read_body
+from headgate.control.queries import user_of
 from headgate.deadletters.api import CountsPage, DeadLetterNotFoundError, routes_of
+from headgate.replay.api import BASE
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherQuestion, refusal
-from headgate.server.proxy import sent_path
+from headgate.server.local_http import sent_path
 from headgate_api import limits
-from headgate_api.control.objects import JsonObject
+from headgate_api.control.objects import JsonObject, Kind
 from headgate_api.errors import InvalidInputError
 
 _TYPES: Final = frozenset({JSON})
@@ -140,7 +143,7 @@ class DeadLettersFront:
         ceiling = _places(selection.ceiling, self._group.count, 0)
         numbers = [number for number, place in enumerate(after) if place is not None]
 
-        async def one(number: int) -> Any:  # noqa: ANN401 - a `DispatcherAnswer`
+        async def one(number: int) -> Any:  # noqa: ANN401 - a `WholeAnswer`
             asked = query | {"after": after[number], "ceiling": ceiling[number] or 0, "limit": limit}
             if request.method == "GET":
                 target = f"{sent_path(request.scope)}?{urlencode(asked)}"
@@ -191,3 +194,54 @@ def _places(text: str, dispatchers: int, default: int) -> _Places:
 
 def _written(places: Sequence[int | None]) -> str:
     return ".".join(_DONE if place is None else str(place) for place in places)
+
+
+# --- replays --------------------------------------------------------------------------------------
+# Replays of all dispatchers: a replay is with the dispatcher that owns its trigger, one to a URL with the first.
+
+
+class _Target(msgspec.Struct, frozen=True):
+    """What is read here of a request for a replay; the rest is the dispatcher's."""
+
+    trigger: str = ""
+    url: str = ""
+
+
+class ReplaysFront:
+    """The handlers."""
+
+    def __init__(self, group: DispatcherGroup, grants: Grants) -> None:
+        self._group = group
+        self._grants = grants
+
+    def beginning(self) -> Iterator[Route]:
+        """Where a replay begins: here it is judged where its events may go."""
+        yield Route(BASE, self._create, methods=["POST"])
+
+    def routes(self) -> Iterator[Route]:
+        """Where the others answer, which decide nothing themselves."""
+        yield Route(BASE, self._list, methods=["GET"])
+        yield Route(f"{BASE}/{{id}}", self._one, methods=["GET"])
+        yield Route(f"{BASE}/{{id}}/cancel", self._one, methods=["POST"])
+
+    async def _list(self, request: Request) -> Response:
+        answers = await self._group.ask_all(DispatcherQuestion.of(request))
+        refused = refusal(answers)
+        if refused is not None:
+            return refused
+        items = [item for answer in answers for item in answer.content["items"]]
+        return json_response({"items": sorted(items, key=lambda item: (item["created"], item["id"]), reverse=True)})
+
+    async def _create(self, request: Request) -> Response:
+        body = await read_body(request, _TYPES)
+        try:
+            target = msgspec.json.decode(body, type=_Target)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            target = _Target()  # the dispatcher says what is wrong
+        namespace, trigger = request.path_params["namespace"], target.trigger
+        self._grants.judge_url(user_of(request), namespace, target.url)
+        owner = await self._group.owner(Kind.TRIGGER, namespace, trigger) if trigger else 0
+        return (await self._group.ask(owner, DispatcherQuestion.of(request, body))).response()
+
+    async def _one(self, request: Request) -> Response:
+        return (await self._group.ask_for_one(DispatcherQuestion.of(request))).response()

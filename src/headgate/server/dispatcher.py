@@ -3,27 +3,368 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
+import structlog
 import uvloop
 from starlette.applications import Starlette
+from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.quota_usage import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
-from headgate.observe import tracing
-from headgate.outbox.shards import Shard
-from headgate.retention.expiry import BacklogBounds
+from headgate.delivery.cursors import Cursors, CursorStore
+from headgate.delivery.events import LogEvents
+from headgate.delivery.gauges import Gauges
+from headgate.delivery.journal import Journal
+from headgate.delivery.post import Transport
+from headgate.delivery.scheduler import Scheduler
+from headgate.log.directory import LogDirectory, OnCorrupt, Partition
+from headgate.log.files import FileOps
+from headgate.log.reader import LogEnds, PartitionReader
+from headgate.log.writer import PartitionWriter
+from headgate.observe import metrics, tracing
+from headgate.observe.logs import tell_failure
+from headgate.outbox.link import MatchLinkServer
+from headgate.outbox.reader import DurableBacklog, OutboxReader
+from headgate.outbox.shards import WHOLE, Shard
+from headgate.outbox.takeover import Accepted, Takeover
+from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
+from headgate.retention.expiry import BacklogBounds, Expiry
+from headgate.scan.chunks import ChunkLog
+from headgate.scan.pages import LogScanner, Scanner
 from headgate.server import child, local_http, ready, retention, rpc
 from headgate.server.authentication import UsersOfFronts
-from headgate.server.composition import DispatcherOptions, opened
 from headgate.server.inward import inward_of
 from headgate.server.reader_client import ReaderScanner
-from headgate.server.shard_deliveries import SenderIdentity
+from headgate.server.shard_deliveries import (
+    DeliveryMeans,
+    DeliveryOptions,
+    ReportingStore,
+    RoutingCache,
+    SenderIdentity,
+    ShardDeliveries,
+    ShardState,
+)
+from headgate.storage.files import DispatcherDirectory
 from headgate.storage.keyring import keyring_of
+from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
+from headgate.subscriptions.service import Subscriptions
+from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView
+from headgate.subscriptions.store import SubscriptionStore
+from headgate_api import limits
+from headgate_api.errors import UnavailableError
 from headgate_api.limits import ATTEMPTS_MAX, LINK_CONNECTIONS_MAX
+
+# --- composition ----------------------------------------------------------------------------------
+# The composition of the dispatcher: match link -> outbox -> scheduler -> subscribers, and a clean stop.
+#
+# Start: files are opened, every part is made, and what the outbox holds above the cursors is handed to the scheduler
+# again; only then the link opens. Stop: the link closes, the outbox becomes durable, attempts in flight may end,
+# cursors are flushed. An unexpected error ends the process: after a restart everything is where the files say it is.
+
+_log = structlog.get_logger(__name__)
+
+
+class MatchReceiver:
+    """Takes matches into the outbox: the link's `MatchSink`. Before a row of newer filters it refreshes the routing."""
+
+    def __init__(
+        self, outbox: Outbox, scheduler: Scheduler, routing: RoutingCache, takeover: Takeover, ends: LogEnds
+    ) -> None:
+        self._outbox = outbox
+        self._scheduler = scheduler
+        self._routing = routing
+        self._takeover = takeover
+        self._ends = ends
+        self._passed: dict[int, int] = {}
+
+    def recovered(self, watermarks: dict[int, int]) -> None:
+        """The outbox has been read: every event below these offsets, by partition, has passed."""
+        self._passed.update(watermarks)
+        for partition, watermark in watermarks.items():
+            self._takeover.raise_floor(partition, watermark)
+
+    def resume(self) -> dict[int, int]:
+        """Where the next run must start; a partition that has never been matched starts at its first event."""
+        for partition in self._ends.partitions():
+            self._takeover.raise_floor(partition, self._ends.first_offset(partition))
+        watermarks = self._takeover.watermarks()
+        for partition, watermark in watermarks.items():
+            if watermark > self._ends.end_offset(partition):
+                _log.error("matching is ahead of the log: events are missing", partition=partition, offset=watermark)
+        return watermarks
+
+    def take(self, accepted: Accepted) -> None:
+        if accepted.generation > self._routing.generation:
+            self._routing.refresh_now()  # the broker and the filter that a row was matched by
+        passed = self.passed(accepted.partition)
+        wanted = len({row[0] for row in accepted.rows})
+        metrics.EVENTS_EVALUATED.labels("wanted").inc(wanted)
+        metrics.EVENTS_EVALUATED.labels("unwanted").inc(max(0, accepted.passed - passed - wanted))
+        self._passed[accepted.partition] = max(passed, accepted.passed)
+        self._outbox.add(accepted)
+
+    def is_full(self) -> bool:
+        return self._outbox.rows_pending + self._scheduler.rows_waiting > limits.OUTBOX_PENDING_ROWS_MAX
+
+    def end_offset(self, partition: int) -> int:
+        return self._ends.end_offset(partition)
+
+    def passed(self, partition: int) -> int:
+        """The offset below which every event of a partition has passed."""
+        return self._passed.get(partition, 0)
+
+
+@dataclass(frozen=True)
+class DispatcherFiles:
+    """What is open; `writer` is the outbox's, which `outbox` reads for targets that lag."""
+
+    log: LogDirectory
+    writer: PartitionWriter
+    outbox: OutboxReader
+    cursors: CursorStore
+    subscriptions: SubscriptionStore
+    ends: LogEnds
+    events: LogEvents
+    journal: Journal
+
+
+@asynccontextmanager
+async def dispatcher_files(options: DispatcherOptions) -> AsyncIterator[DispatcherFiles]:
+    """Opens them, the outbox is recovered first; HeadgateError when one is damaged or taken."""
+    own, log, clocks = options.own, options.log, options.clocks
+    partition = Partition(own.outbox, log.on_corrupt)
+    writer = await asyncio.to_thread(partial(PartitionWriter, files=options.files), partition, OUTBOX_SCHEMA)
+    with (
+        closing(writer),
+        closing(OutboxReader(partition)) as backlog,
+        closing(CursorStore(own.cursors, clock=clocks.now)) as cursors,
+        closing(SubscriptionStore(own.subscriptions)) as subscriptions,
+        closing(LogEnds(log)) as ends,
+        closing(LogEvents(log)) as events,
+        closing(Journal(own.attempts, clock_us=clocks.now_us)) as journal,
+    ):
+        yield DispatcherFiles(log, writer, backlog, cursors, subscriptions, ends, events, journal)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatcherOptions(DeliveryOptions):
+    """What a dispatcher of one machine works with.
+
+    Without a `scanner` it scans in a thread of its own; without `quotas` a namespace may have any number of dead
+    letters and consumers. `retention` trims the outbox while the dispatcher works; `pause` waits between two looks at
+    the routing.
+    """
+
+    store: ReportingStore
+    on_corrupt: OnCorrupt
+    shard: Shard = WHOLE
+    scanner: Scanner | None = None
+    bounds: BacklogBounds = field(default_factory=BacklogBounds)
+    drain_s: float = limits.DISPATCHER_DRAIN_S_MAX
+    retention: Callable[[PartitionWriter], Coroutine[Any, Any, None]] | None = None
+    quotas: SharedQuotas | None = None
+    files: FileOps | None = None
+    pause: Callable[[], Coroutine[Any, Any, None]] = lambda: asyncio.sleep(limits.ROUTING_POLL_S)
+
+    @property
+    def log(self) -> LogDirectory:
+        return LogDirectory(self.data / "log", self.on_corrupt)
+
+    @property
+    def own(self) -> DispatcherDirectory:
+        """What it alone writes."""
+        return DispatcherDirectory.of(self.data, self.shard.index)
+
+
+@contextlib.asynccontextmanager
+async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterator[Dispatcher]:
+    """A dispatcher that has read what is unfinished; at the block's end everything is written down and closed.
+
+    `stop` ends it. It sets that by itself when a part fails, and the block's end raises that failure.
+    """
+    with child.failing(stop, "dispatcher fails"):
+        async with contextlib.AsyncExitStack() as stack:
+            files = await stack.enter_async_context(dispatcher_files(options))
+            threads = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
+            scanner = options.scanner or LogScanner(ChunkLog(files.log), threads)
+            ways = await stack.enter_async_context(options.ways())
+            dispatcher = Dispatcher(options, files, scanner, ways, stop)
+            stack.push_async_callback(dispatcher.dead_letters.close)
+            stack.callback(dispatcher.replays.close)
+            await dispatcher.recover()
+            stack.push_async_callback(dispatcher.close)  # not before: what has not been read must not be written
+            yield dispatcher
+
+
+class Dispatcher:
+    """All parts of the dispatcher, on one event loop. `opened` makes it."""
+
+    def __init__(
+        self,
+        options: DispatcherOptions,
+        files: DispatcherFiles,
+        scanner: Scanner,
+        ways: tuple[Transport, Transport],
+        stop: asyncio.Event,
+    ) -> None:
+        own, shard, clock_us = options.own, options.shard, options.clocks.now_us
+        self._options = options
+        self._files = files
+        self._stop = stop
+        self._takeover = Takeover({})
+        self._outbox = outbox = Outbox(files.writer, lambda chunk: self.scheduler.hand(chunk), self.rows_walked)
+        self._deliveries = deliveries = ShardDeliveries(
+            shard,
+            DeliveryMeans(options=options, ways=ways, journal=files.journal),
+            ShardState(
+                events=files.events,
+                backlog=DurableBacklog(files.outbox, outbox.when_durable),
+                cursors=files.cursors,
+                dead_letters=own.dead_letters,
+                reports=options.store,
+                quotas=options.quotas,
+                when_durable=outbox.when_durable,
+            ),
+            self,
+            on_table=lambda table: self.subscriptions.update(table),
+        )
+        self._routing, self._flusher = deliveries.routing, deliveries.flusher
+        self.dead_letters, self.scheduler = deliveries.dead_letters, deliveries.scheduler
+        rows = OutboxView(ChunkRowPlaces(files.writer.partition), files.outbox, self.readable)
+        resources = deliveries.subscription_resources(rows, ChunkLog(files.log), scanner, self._takeover.in_force)
+        self.subscriptions = Subscriptions(files.subscriptions, resources, options.quotas)
+        self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
+        self._link = MatchLinkServer(options.token, self._takeover, self.matches, self.matches.resume, shard)
+        self.replays = deliveries.replaying(own.replays, scanner)
+        self._expiry = Expiry(
+            files.log,
+            files.writer.partition,
+            options.bounds,
+            scheduler=self.scheduler,
+            subscriptions=self.subscriptions,
+            events=files.events,
+            final_check=deliveries.final_check,
+            dead_letters=self.dead_letters,
+            on_change=self._flusher.wake,
+            clock_us=clock_us,
+        )
+        self.target_stats = deliveries.target_stats
+        self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clock_us)
+
+    def routes(self, objects: Store) -> list[Route]:
+        """What the front passes on to a dispatcher, or asks all of them."""
+        log = ChunkLog(self._files.log)
+        return [*SubscriptionsApi(self.subscriptions).routes(), *self._deliveries.routes(self.replays, log, objects)]
+
+    def readable(self) -> int:
+        """The position below which every row of the outbox is durable and was handed to the scheduler."""
+        return min(self.scheduler.handed, self._outbox.durable)
+
+    @property
+    def unfinished(self) -> int:
+        """Deliveries in memory that have not ended; what lags is not among them."""
+        return self.scheduler.live_count
+
+    async def recover(self) -> None:
+        files = self._files
+        cursors = files.cursors.load()
+        if cursors.position > files.writer.next_offset:
+            _log.warning("cursors are ahead of the outbox, dropped", position=cursors.position)
+            files.cursors.clear()
+            cursors = Cursors()
+        await asyncio.to_thread(self._options.store.forget_trouble, self._options.shard.owns)
+        await self._routing.refresh()
+        self.scheduler.restore(cursors.position, cursors.targets)
+        watermarks = dict(cursors.watermarks)
+        rows = 0
+        with PartitionReader(files.writer.partition, start=cursors.position) as reader:
+            while (chunk := await asyncio.to_thread(reader.read)) is not None:
+                durable = decode_chunk(chunk.first_offset, chunk.batch)
+                watermarks.update(durable.watermarks)
+                rows += chunk.record_count
+                self.scheduler.hand(durable)
+                while self.scheduler.rows_waiting > limits.OUTBOX_PENDING_ROWS_MAX:
+                    await asyncio.sleep(0)
+        self.matches.recovered(watermarks)
+        self.dead_letters.start()
+        _log.info(
+            "the dispatcher starts",
+            outbox_position=cursors.position,
+            rows_read_again=rows,
+            targets_behind=len(cursors.targets),
+        )
+
+    async def run(self) -> None:
+        options = self._options
+        works = [
+            self._deliveries.watch(options.pause, self._tell),
+            self._gauges.run(),
+            self.subscriptions.tend(),
+            self._expiry.run(),
+            self.replays.run(),
+        ]
+        if options.quotas is not None:
+            works += [options.quotas.follow(), options.quotas.share()]
+        if options.retention is not None:
+            works.append(options.retention(self._files.writer))
+        parts = [_part(work) for work in works]
+        try:
+            await self._link.start(options.data / "run")
+            options.on_ready()
+            await self._stop.wait()
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+            await self._link.close()
+
+    async def close(self) -> None:
+        """Write everything down: matches, what attempts in flight end with, cursors."""
+        await self._outbox.close()
+        await self._deliveries.stop(self._options.drain_s)
+        try:
+            await self.subscriptions.flush()
+        except UnavailableError as error:  # what was acknowledged is on disk; the rest is handed out again
+            _log.error("cursors of subscriptions cannot be written", error=str(error))
+        _log.info("the dispatcher has stopped", unfinished=self.unfinished)
+
+    # --- what the scheduler tells ---------------------------------------------------------------------
+
+    def target_unknown(self) -> None:
+        self._routing.refresh_now()
+
+    def cursors_changed(self) -> None:
+        self._flusher.wake()
+
+    def rows_walked(self) -> None:
+        self._link.resume_reading()
+
+    def row_kept(self, target: int) -> None:
+        self._outbox.when_durable(self._outbox.end, partial(self.subscriptions.wake, target))
+
+    def _tell(self) -> None:
+        self._options.on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
+
+
+def _part(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task that lasts as long as the dispatcher: an error that ends it ends the process."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(partial(tell_failure, what="a part has ended"))
+    return task
+
+
+# --- dispatcher -----------------------------------------------------------------------------------
 
 
 def run(context: child.Context) -> None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-import msgspec
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -25,37 +23,22 @@ from headgate.control.http import JSON
 from headgate.control.store import Store
 from headgate.outbox.shards import dispatcher_of
 from headgate.rpc.wire import parsed
-from headgate.server.local_http import Header, PeerAddress, answered
-from headgate.server.proxy import PartUnavailableError, ProcessProxy, sent_path
+from headgate.server.local_http import (
+    Header,
+    PartUnavailableError,
+    PeerAddress,
+    ProcessProxy,
+    WholeAnswer,
+    ask,
+    sent_path,
+)
 from headgate.settings import Settings
-from headgate_api.control.objects import JsonObject, Kind, ObjectKey
+from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.limits import DISPATCHER_ANSWER_S_MAX
 from headgate_api.rpc import headgate_pb2 as pb
 from headgate_api.rpc.errors import ProtocolError
 
 _NOT_FOUND: Final = 404
-_REDIRECTED: Final = 300
-
-
-@dataclass(frozen=True, slots=True)
-class DispatcherAnswer:
-    """What a dispatcher answered. Its body is JSON."""
-
-    status: int
-    body: bytes
-
-    @property
-    def is_good(self) -> bool:
-        return self.status < _REDIRECTED
-
-    @property
-    def content(self) -> JsonObject:
-        found: JsonObject = msgspec.json.decode(self.body)
-        return found
-
-    def response(self) -> Response:
-        headers = Headers() if self.is_good or self.status < 500 else Headers({"retry-after": "1"})
-        return Response(self.body, self.status, headers, media_type=JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +67,7 @@ class DispatcherReach(Protocol):
 
     count: int
 
-    async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+    async def ask(self, number: int, question: DispatcherQuestion) -> WholeAnswer:
         """What one of them answers; UnavailableError when it does not, or without an end."""
         ...
 
@@ -97,16 +80,13 @@ class DispatcherReach(Protocol):
         ...
 
 
-async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers: Sequence[Header]) -> DispatcherAnswer:
+async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers: Sequence[Header]) -> WholeAnswer:
     """Asks a process; see `DispatcherReach.ask`."""
     given = [(b"content-type", JSON.encode()), *headers] if question.body else headers
-    method, target = question.method.encode(), question.target.encode("latin-1")
     try:
-        async with asyncio.timeout(DISPATCHER_ANSWER_S_MAX):  # its TimeoutError is an OSError
-            answer = await answered(place, method, target, question.body, given)
+        return await ask(place, question.method, question.target, question.body, given, DISPATCHER_ANSWER_S_MAX)
     except OSError as error:
         raise PartUnavailableError from error
-    return DispatcherAnswer(answer.status, answer.body)
 
 
 class LocalDispatchers:
@@ -116,7 +96,7 @@ class LocalDispatchers:
         self.count = settings.dispatchers
         self.sockets = [settings.dispatcher_socket(number) for number in range(self.count)]
 
-    async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+    async def ask(self, number: int, question: DispatcherQuestion) -> WholeAnswer:
         return await asked(self.sockets[number], question, question.user)
 
     def routes(self, routes: Sequence[Route]) -> list[Route]:
@@ -146,18 +126,18 @@ class DispatcherGroup:
         namespace, _, name = _subscription(method, first).partition("/")
         return await self.owner(Kind.SUBSCRIPTION, namespace, name)
 
-    async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+    async def ask(self, number: int, question: DispatcherQuestion) -> WholeAnswer:
         return await self._reach.ask(number, question)
 
-    async def ask_all(self, question: DispatcherQuestion) -> list[DispatcherAnswer]:
+    async def ask_all(self, question: DispatcherQuestion) -> list[WholeAnswer]:
         """What each of them answers, by their numbers; raises as `ask` does."""
         return await asyncio.gather(*(self.ask(number, question) for number in range(self.count)))
 
-    async def ask_for_one(self, question: DispatcherQuestion) -> DispatcherAnswer:
+    async def ask_for_one(self, question: DispatcherQuestion) -> WholeAnswer:
         """What the one that knows the thing answers, or a 404; raises where nobody knows it and one does not answer."""
         questions = (self.ask(number, question) for number in range(self.count))
         found = await asyncio.gather(*questions, return_exceptions=True)
-        answers = [answer for answer in found if isinstance(answer, DispatcherAnswer)]
+        answers = [answer for answer in found if isinstance(answer, WholeAnswer)]
         known = next((answer for answer in answers if answer.status != _NOT_FOUND), None)
         failure = next((error for error in found if isinstance(error, BaseException)), None)
         if known is None and failure is not None:
@@ -165,7 +145,7 @@ class DispatcherGroup:
         return known or answers[0]
 
 
-def refusal(answers: Iterable[DispatcherAnswer]) -> Response | None:
+def refusal(answers: Iterable[WholeAnswer]) -> Response | None:
     """The first answer that is not good, for the client; None when all are."""
     return next((answer.response() for answer in answers if not answer.is_good), None)
 

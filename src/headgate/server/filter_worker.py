@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import struct
 import sys
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -27,29 +28,31 @@ from headgate.filter.tools.trial import (
     explain_filter,
     try_filter,
 )
-from headgate.server.filter_protocol import ANSWER_HEAD, REQUEST_HEAD
-from headgate.server.filter_protocol import RUNS as NUMBERED
 from headgate_api.control.bodies import decode_as
 from headgate_api.errors import HeadgateError
 from headgate_api.event.json_text import allow_deep_json
 from headgate_api.limits import FILTER_RUN_S_MAX, FILTER_WORKER_MEMORY_BYTES_MAX
 
-_OK: Final = 200
+REQUEST_HEAD: Final = struct.Struct(">BI")
+"""Before the body of a request: the place in RUNS, the length of the body."""
+ANSWER_HEAD: Final = struct.Struct(">HI")
+"""Before the body of an answer: the status of HTTP, the length of the body."""
+RUNS: Final[Mapping[str, tuple[str, Callable[[bytes], msgspec.Struct]]]] = {
+    "test": ("POST", lambda body: try_filter(decode_as(body, TrialRequest, "the request"))),
+    "explain": ("POST", lambda body: explain_filter(decode_as(body, ExplainRequest, "the request"))),
+    "convert": ("POST", lambda body: convert_filter(decode_as(body, FilterRequest, "the request"))),
+    "dialects": ("GET", lambda _: dialect_list()),
+}
+"""What can be asked, by which method of HTTP, and what answers it."""
+_ANSWERS: Final = tuple(answers for _, answers in RUNS.values())
 _NICENESS: Final = 10
 """Deliveries go first."""
-RUNS: Final[Mapping[str, Callable[[bytes], msgspec.Struct]]] = {
-    "test": lambda body: try_filter(decode_as(body, TrialRequest, "the request")),
-    "explain": lambda body: explain_filter(decode_as(body, ExplainRequest, "the request")),
-    "convert": lambda body: convert_filter(decode_as(body, FilterRequest, "the request")),
-    "dialects": lambda _: dialect_list(),
-}
-_NAMES: Final = tuple(NUMBERED)
 
 
 def answer(run: int, body: bytes) -> tuple[int, bytes]:
     """The status and the body of one answer; never raises but for want of memory."""
     try:
-        return _OK, msgspec.json.encode(RUNS[_NAMES[run]](body))
+        return 200, msgspec.json.encode(_ANSWERS[run](body))
     except HeadgateError as error:
         return error.http_status, msgspec.json.encode(failure_of(error))
     except Exception as error:  # noqa: BLE001 - a bug must not end the process, and with it the turns of others
@@ -68,7 +71,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (FILTER_WORKER_MEMORY_BYTES_MAX, FILTER_WORKER_MEMORY_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     requests = sys.stdin.buffer
-    status, body = _OK, b""
+    status, body = 200, b""
     while True:
         answers.write(ANSWER_HEAD.pack(status, len(body)) + body)
         answers.flush()

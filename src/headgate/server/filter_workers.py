@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from headgate.control.http import JSON, Handler, read_body
 from headgate.control.queries import user_of
-from headgate.server.filter_protocol import ANSWER_HEAD, REQUEST_HEAD, RUNS
+from headgate.server.filter_worker import ANSWER_HEAD, REQUEST_HEAD, RUNS
 from headgate.shares import FairPlaces
 from headgate_api.control.objects import OWN_API_VERSION
 from headgate_api.errors import InvalidInputError, OverloadedError, UnavailableError
@@ -224,7 +224,7 @@ class FiltersApi:
         self._workers = workers
 
     def routes(self) -> Iterator[Route]:
-        for run, method in RUNS.items():
+        for run, (method, _) in RUNS.items():
             yield Route(f"{PREFIX}/{run}", self._handler(run), methods=[method])
 
     def _handler(self, run: str) -> Handler:

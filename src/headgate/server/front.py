@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -26,37 +28,229 @@ from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.quota_usage import QuotaBoard
 from headgate.control.store import Store
+from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
+from headgate.ingress.connections import Connections
+from headgate.ingress.encode import Entries, Forwarded, check_events, event_commit
 from headgate.ingress.event_gate import EventGate
+from headgate.ingress.front_link import FrontOwner, OwnerLink, RemotePartition
 from headgate.ingress.intake import Intake
-from headgate.ingress.partitions import EventPartitions
-from headgate.ingress.producers import ProducerStreams
+from headgate.ingress.partitions import EventPartitions, Partitions
+from headgate.ingress.producers import Elsewhere, Producers, ProducerStreams
+from headgate.ingress.protocol import BoundedHttpProtocol, TlsAcceptor, http_config
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
+from headgate.ingress.stored_bytes import CountingWriter, StoredBytes
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
+from headgate.log.commit import ChunkCommit
+from headgate.log.directory import LogDirectory, Partition
+from headgate.log.wakeups import Wakeups
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics, tracing
 from headgate.rpc.service import ServiceCalls
-from headgate.server import child, health, local_http, parts, ready, retention, rpc
+from headgate.server import child, health, listening, local_http, parts, ready, retention, rpc
 from headgate.server.authentication import Authentication, UsersOfFronts, audit_log_of, authenticator_of
 from headgate.server.authorization import Authorization, Rights
 from headgate.server.broker_news import news_route
-from headgate.server.dead_letters import DeadLettersFront
+from headgate.server.dead_letters import DeadLettersFront, ReplaysFront
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
 from headgate.server.filter_workers import FiltersApi, FilterWorkers
-from headgate.server.front_log import front_log
 from headgate.server.hosts import HostCheck, Hosts
-from headgate.server.http_listeners import HttpListeners
-from headgate.server.parts import Role
-from headgate.server.proxy import ProcessProxy
+from headgate.server.listening import ListenAddress, addresses_of
+from headgate.server.local_http import ProcessProxy
+from headgate.server.parts import Role, front_of
 from headgate.server.refusals import Gate, NoDeliveries, RoleAbsent
-from headgate.server.replays import ReplaysFront
 from headgate.server.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, stats_paths
-from headgate.settings import Settings
+from headgate.server.tls import CertificateKeeper, TlsFiles
+from headgate.settings import Settings, TlsMode
 from headgate.subscriptions.api import METHODS as PULL_METHODS
 from headgate.subscriptions.api import PREFIX as PULL_PATH
 from headgate_api.control.objects import Kind
-from headgate_api.limits import CONNECTIONS_MAX, METRICS_WRITE_S, THREAD_SWITCH_S
+from headgate_api.limits import CONNECTIONS_MAX, LOG_PROBE_S, METRICS_WRITE_S, THREAD_SWITCH_S
+
+# --- http listeners -------------------------------------------------------------------------------
+# The HTTP addresses of a front, plain and over TLS, with one bound on the connections of all.
+
+
+class HttpListeners:
+    """The HTTP addresses of a front: bound when it is made, served from `serve` on. Without TLS no certificate."""
+
+    def __init__(self, settings: Settings) -> None:
+        is_tls = settings.mode is not TlsMode.DISABLED
+        self.certificate = CertificateKeeper(TlsFiles.of(settings)) if is_tls else None
+        self._bound: list[tuple[ListenAddress, list[socket.socket]]] = []
+        self._servers: list[child.UvicornServer] = []
+        self._serving: list[asyncio.Task[None]] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._proxies = settings.proxies
+        try:
+            for address in addresses_of(settings):
+                if not address.is_grpc:
+                    sockets = listening.bind(address.host, address.port, address.option, shared=settings.fronts > 1)
+                    self._bound.append((address, sockets))
+        except listening.AddressError:
+            self.close()
+            raise
+
+    def serve(self, app: ASGIApp) -> list[asyncio.Task[None]]:
+        """Begins to serve an application; the tasks end when `stop` is called, or one fails."""
+        connections = Connections()
+        protocol = functools.partial(BoundedHttpProtocol, connections)
+        for address, sockets in self._bound:
+            server = child.UvicornServer(http_config(app, address.host, address.port, protocol, self._proxies))
+            self._servers.append(server)
+            # uvicorn has the connections over TLS from the end of their handshakes on.
+            self._serving.append(asyncio.create_task(server.serve([] if address.is_tls else sockets)))
+            if address.is_tls:
+                assert self.certificate is not None
+                make_http = functools.partial(
+                    protocol, config=server.config, server_state=server.server_state, app_state={}
+                )
+                acceptor = TlsAcceptor(connections, self.certificate.context, make_http)
+                for one in sockets:
+                    one.listen(server.config.backlog)
+                    one.setblocking(False)
+                    self._accepting.append(asyncio.create_task(acceptor.run(one)))
+        return [*self._serving, *self._accepting]
+
+    async def started(self) -> None:
+        """Waits until every address is served; raises what a server failed with."""
+        for server, serving in zip(self._servers, self._serving, strict=True):
+            while not (server.started or serving.done()):
+                await asyncio.sleep(0.01)
+            if serving.done():
+                await serving
+
+    def connections(self) -> int:
+        return sum(len(server.server_state.connections) for server in self._servers)
+
+    async def watch(self) -> None:
+        """Takes up a new certificate when its files change; never ends."""
+        if self.certificate is not None:
+            await self.certificate.watch()
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        """Ends serving: requests under way may end within FRONT_DRAIN_S_MAX; raises what an address failed with."""
+        for accepting in self._accepting:
+            accepting.cancel()
+        accepted = await asyncio.gather(*self._accepting, return_exceptions=True)
+        for address, sockets in self._bound:
+            if address.is_tls:
+                listening.close(sockets)
+        for server in self._servers:
+            server.should_exit = True
+        await asyncio.gather(*self._serving)
+        for result in accepted:
+            if isinstance(result, Exception):
+                raise result
+
+    def close(self) -> None:
+        for _, sockets in self._bound:
+            listening.close(sockets)
+
+
+# --- front log ------------------------------------------------------------------------------------
+# The event log as one of several fronts has it: the partitions that it writes, and the ways to those of the others.
+
+
+@dataclass(frozen=True)
+class FrontLog:
+    """What is open: writers of this front's partitions by number, and over each a commit that many requests share."""
+
+    writers: Mapping[int, PartitionWriter]
+    commits: Mapping[int, ChunkCommit[Entries | Forwarded]]
+    partitions: Partitions
+    producers: Producers
+    stored: StoredBytes
+
+    def ends(self) -> dict[int, int]:
+        """The next offset of each partition of this front."""
+        return {partition: writer.next_offset for partition, writer in self.writers.items()}
+
+    @property
+    def problem(self) -> str:
+        """Why one of this front's partitions takes nothing; empty when all do."""
+        return next((commit.problem for commit in self.commits.values() if commit.problem), "")
+
+    async def probe(self) -> None:
+        """Notices that a disk has room again, also when no event comes; until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOG_PROBE_S)
+            for commit in self.commits.values():
+                await commit.probe()
+
+
+@contextlib.asynccontextmanager
+async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
+    """Opens the log for a front; at the block's end everything that waits is stored and closed."""
+    directory = LogDirectory(settings.log_directory, settings.on_corrupt)
+    async with contextlib.AsyncExitStack() as stack:
+        writers = {}
+        for one in range(settings.partitions):
+            if front_of(one, settings.fronts) == number:
+                wakeups = Wakeups()
+                writer = _writer(directory.partition(one), settings, wakeups)
+                writers[one] = stack.enter_context(contextlib.closing(writer))
+                await stack.enter_async_context(wakeups.listening(settings.log_wakeups(one)))
+        stored = StoredBytes(directory, number, writers)
+        commits = {one: event_commit(CountingWriter(writer, stored, one)) for one, writer in writers.items()}
+        owners = {
+            one: OwnerLink(settings.front_log_socket(one), number) for one in range(settings.fronts) if one != number
+        }
+        producers = Producers(directory, number, _elsewhere(owners.values()) if owners else None)
+        log = FrontLog(writers, commits, _partitions(settings, commits, owners, stack), producers, stored)
+        await asyncio.to_thread(producers.recover, log.ends())
+        stack.push_async_callback(_close, log)
+        if owners:
+            others = FrontOwner(commits, producers)
+            await stack.enter_async_context(others.listening(settings.front_log_socket(number)))
+        yield log
+
+
+async def _close(log: FrontLog) -> None:
+    for commit in log.commits.values():
+        await commit.close()
+    await log.producers.try_snapshot(log.ends())
+    await asyncio.to_thread(log.stored.close)
+
+
+def _partitions(
+    settings: Settings,
+    commits: Mapping[int, ChunkCommit[Entries | Forwarded]],
+    owners: Mapping[int, OwnerLink],
+    stack: contextlib.AsyncExitStack,
+) -> Partitions:
+    """All partitions; the chunks of those that other fronts write go there."""
+    logs = []
+    for one in range(settings.partitions):
+        commit = commits.get(one)
+        if commit is None:
+            remote = RemotePartition(owners[front_of(one, settings.fronts)], one)
+            stack.callback(remote.close)
+            commit = event_commit(remote)
+            stack.push_async_callback(commit.close)
+        logs.append(commit)
+    return Partitions(logs, tuple(commits))
+
+
+def _elsewhere(owners: Iterable[OwnerLink]) -> Elsewhere:
+    """What the other fronts know of a producer; all are asked at the same time."""
+
+    async def newest(broker: str, producer: str) -> dict[int, int]:
+        asked = [asyncio.to_thread(owner.newest, broker, producer) for owner in owners]
+        return {partition: number for one in await asyncio.gather(*asked) for partition, number in one.items()}
+
+    return newest
+
+
+def _writer(partition: Partition, settings: Settings, wakeups: Wakeups) -> PartitionWriter:
+    check_events(partition)
+    segment_bytes_max = settings.segment_mb << 20
+    return PartitionWriter(partition, EVENT_SCHEMA, segment_bytes_max=segment_bytes_max, on_growth=wakeups.grown)
+
+
+# --- front ----------------------------------------------------------------------------------------
 
 _log = structlog.get_logger(__name__)
 
@@ -221,7 +415,7 @@ def other_paths(settings: Settings, store: FrontStore, grants: Grants, workers: 
     reach = store.dispatchers or LocalDispatchers(settings)
     group = DispatcherGroup(reach, store.objects)
     owner = reach.subscriptions(group)
-    reading = [Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])]
+    reader: ASGIApp = ProcessProxy(settings.reader_socket) if Role.READER in roles else RoleAbsent(Role.READER)
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     replays = ReplaysFront(group, grants)
     config = settings.authentication_config
@@ -238,7 +432,7 @@ def other_paths(settings: Settings, store: FrontStore, grants: Grants, workers: 
         routes=[
             *health.routes(settings, store.checks),
             *ConsoleRoutes(sign_in, on_open=workers.warm).routes(),
-            *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
+            Route("/{namespace}/{broker}/events", reader, methods=["GET"]),
             *pulling,
             *FiltersApi(workers).routes(),
             *replays.beginning(),

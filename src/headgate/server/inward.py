@@ -17,7 +17,7 @@ from headgate.auth.context import TOKEN_HEADER, USER_HEADER, current_user, heade
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.delivery.post import HttpTransport, PostOptions, Transport
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Outcome
-from headgate.server.local_http import answered
+from headgate.server.local_http import ask
 from headgate.settings import Settings
 from headgate_api import limits
 
@@ -122,20 +122,20 @@ def inside(policy: UrlPolicy, url: str) -> str:
     return found.url if found.trusted else ""
 
 
-def _target(url: str) -> bytes:
+def _target(url: str) -> str:
     """Path and query."""
     rest = url.partition("://")[2].partition("#")[0]
-    return b"/" + rest.partition("/")[2].encode("ascii")
+    return f"/{rest.partition('/')[2]}"
 
 
-async def _posted(socket: Path, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> Outcome:
+async def _posted(socket: Path, target: str, headers: list[tuple[bytes, bytes]], body: bytes) -> Outcome:
     try:
-        answer = await answered(socket, b"POST", target, body, headers)
+        answer = await ask(socket, "POST", target, body, headers)
     except (FileNotFoundError, ConnectionRefusedError) as error:
         return Outcome(0, "connection", str(error), unsent=True)
     except OSError as error:
         return Outcome(0, "connection", str(error))
-    if 200 <= answer.status < 300:
+    if answer.is_good:
         return Outcome(answer.status)
     asked = answer.headers.get(b"retry-after", b"") if answer.status in RETRY_AFTER_STATUSES else b""
     body = answer.body[: limits.ERROR_BODY_BYTES_MAX]

@@ -1,13 +1,15 @@
-"""The addresses that a server listens on: by its settings, bound before anything depends on them."""
+"""The addresses that a server listens on, bound before anything depends on them, and the URLs that events may go to."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from headgate.settings import OFF, ClientAuth, Settings, TlsMode
+from headgate.control.egress import Address, Listener, UrlPolicy, ports
+from headgate.settings import OFF, ClientAuth, Settings, TlsMode, networks_of
 from headgate_api.errors import InvalidInputError, UnavailableError
 
 
@@ -126,8 +128,80 @@ def openness(settings: Settings) -> str:
 
 def _is_loopback(host: str) -> bool:
     """Whether all addresses that a host means are of this machine alone; what has none cannot be listened on."""
+    return all(address.is_loopback for address in _addresses(host, 0, socket.AI_PASSIVE))
+
+
+# --- policy ---------------------------------------------------------------------------------------
+# The policy of the settings for URLs that events may go to, and where this server itself listens.
+
+T = TypeVar("T")
+
+
+def url_policy(settings: Settings) -> UrlPolicy:
+    """The policy that the settings ask for; InvalidInputError names a setting that cannot be read."""
+    return UrlPolicy(
+        reach=settings.egress,
+        allow=_read("EGRESS_ALLOW", settings.egress_allow, networks_of),
+        deny=_read("EGRESS_DENY", settings.egress_deny, networks_of),
+        ports=_read("EGRESS_PORTS", settings.egress_ports, ports),
+        schemes=_read("EGRESS_SCHEMES", settings.egress_schemes, _schemes),
+        own_url=settings.url,
+        own=tuple(_listeners(settings)),
+    )
+
+
+def _listeners(settings: Settings) -> Iterator[Listener]:
+    for address in addresses_of(settings):
+        yield _listener(address.host.lower(), address.port, takes_events=not address.is_grpc)
+
+
+def _listener(host: str, port: int, *, takes_events: bool) -> Listener:
+    addresses = frozenset(_addresses(host, port))
+    if any(address.is_unspecified for address in addresses):
+        return Listener("", port, _is_local, takes_events)
+    named = "" if addresses == frozenset(_literal(host)) else host
+    return Listener(named, port, lambda address: address in addresses, takes_events)
+
+
+def _literal(host: str) -> Iterator[Address]:
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        yield ipaddress.ip_address(host)
+    except ValueError:
+        return
+
+
+def _addresses(host: str, port: int, flags: int = 0) -> Iterator[Address]:
+    """What a host to listen on means; nothing when it has no address, then nobody can listen there either."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     except OSError:
+        return
+    for *_, place in found:
+        yield ipaddress.ip_address(str(place[0]).partition("%")[0])
+
+
+def _is_local(address: Address) -> bool:
+    """Whether it is an address of this machine: one that the system would also send from. Nothing is sent."""
+    if address.is_loopback:
         return True
-    return all(ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback for *_, place in found)
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), 9))
+            return ipaddress.ip_address(str(probe.getsockname()[0]).partition("%")[0]) == address
+    except OSError:
+        return False
+
+
+def _read(name: str, text: str, reader: Callable[[str], T]) -> T:
+    try:
+        return reader(text)
+    except ValueError as error:
+        raise InvalidInputError(f"HEADGATE_{name}: {error}", hint="docs/howto/egress.md has examples") from error
+
+
+def _schemes(text: str) -> frozenset[str]:
+    schemes = frozenset(item.strip().lower() for item in text.split(",") if item.strip())
+    if not schemes or not schemes <= {"http", "https"}:
+        raise ValueError(f"{text!r} is not http, https or both")
+    return schemes

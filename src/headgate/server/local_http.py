@@ -1,4 +1,4 @@
-"""HTTP between the processes of a server, over Unix sockets that only this user may open: both ends.
+"""HTTP between the processes of a server, over Unix sockets that only this user may open: both ends, and passing on.
 
 The asking end also reaches another server of a deployment, over TCP.
 """
@@ -7,19 +7,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
+from urllib.parse import quote
 
 import httptools
+import msgspec
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headgate.auth.context import USER, USER_HEADER, header_of
+from headgate.auth.user import ANONYMOUS
+from headgate.control.http import JSON, while_connected
 from headgate.server import child
-from headgate_api.errors import HeadgateError
-from headgate_api.limits import DISPATCHER_ANSWER_BYTES_MAX, LEADER_CONNECT_S_MAX, PROXY_PIECE_BYTES, READ_DRAIN_S_MAX
+from headgate_api.control.objects import JsonObject
+from headgate_api.errors import HeadgateError, TooLargeError, UnavailableError
+from headgate_api.limits import (
+    APPLY_BYTES_MAX,
+    DISPATCHER_ANSWER_BYTES_MAX,
+    LEADER_CONNECT_S_MAX,
+    OBJECT_BYTES_MAX,
+    PROXY_PIECE_BYTES,
+    READ_DRAIN_S_MAX,
+    SECRET_BODY_BYTES_MAX,
+)
 
+REDIRECTED: Final = 300
+"""The first status of HTTP that is not good."""
 Header = tuple[bytes, bytes]
 """Name and value."""
 
@@ -44,11 +64,24 @@ class BrokenAnswerError(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
-    """An answer that has come as a whole. Names of headers are in lower case."""
+    """An answer that has come as a whole. Names of headers are in lower case; `content` and `response` are of JSON."""
 
     status: int
-    headers: dict[bytes, bytes]
     body: bytes
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+
+    @property
+    def is_good(self) -> bool:
+        return self.status < REDIRECTED
+
+    @property
+    def content(self) -> JsonObject:
+        found: JsonObject = msgspec.json.decode(self.body)
+        return found
+
+    def response(self) -> Response:
+        headers = {"retry-after": "1"} if self.status >= 500 else None
+        return Response(self.body, self.status, headers, media_type=JSON)
 
 
 class SocketServerGoneError(HeadgateError):
@@ -186,19 +219,144 @@ async def requested(
         sink.close()
 
 
-async def answered(
+async def ask(
     place: Path | PeerAddress,
-    method: bytes,
-    target: bytes,
+    method: str,
+    target: str,
     body: bytes = b"",
     headers: Iterable[Header] = (),
-    bytes_max: int = DISPATCHER_ANSWER_BYTES_MAX,
+    within_s: float | None = None,
 ) -> WholeAnswer:
-    """What another process answers, as a whole; OSError where nobody listens, it breaks off, or is over `bytes_max`."""
-    async with requested(place, method, target, body, headers) as response:
+    """What another process answers, as a whole; OSError where nobody listens, it breaks off, is too late or too large.
+
+    `target` is a path and a query in Latin-1. An answer that is too late raises TimeoutError, which is an OSError.
+    """
+    async with (
+        asyncio.timeout(within_s),
+        requested(place, method.encode(), target.encode("latin-1"), body, headers) as response,
+    ):
         status, whole = await response.head(), bytearray()
         async for piece in response.pieces():
             whole += piece
-            if len(whole) > bytes_max:
-                raise BrokenAnswerError(f"the process answers with over {bytes_max} bytes")
-        return WholeAnswer(status, dict(response.headers), bytes(whole))
+            if len(whole) > DISPATCHER_ANSWER_BYTES_MAX:
+                raise BrokenAnswerError(f"the process answers with over {DISPATCHER_ANSWER_BYTES_MAX} bytes")
+        return WholeAnswer(status, bytes(whole), dict(response.headers))
+
+
+# --- proxy ----------------------------------------------------------------------------------------
+
+FORWARDED: Final = b"headgate-forwarded"
+"""A header that says that another server of the deployment has passed the request on, to the one that leads."""
+_PASSED_ON: Final = frozenset(
+    {b"accept", b"content-type", b"if-none-match", b"last-event-id", b"user-agent", FORWARDED}
+)
+_LARGER: Final = (
+    (re.compile(rb"/api/v1/namespaces/[^/]+/secrets(/[^/]+)?"), SECRET_BODY_BYTES_MAX),
+    (re.compile(rb"/apis/headgate\.dev/v1/namespaces/[^/]+/(trigger|subscription)applies"), APPLY_BYTES_MAX),
+)
+"""The paths of what may be larger than an object."""
+_OF_THE_CONNECTION: Final = frozenset({b"connection", b"transfer-encoding", b"date", b"server"})
+
+
+class PartUnavailableError(UnavailableError):
+    """The process that would answer is not there."""
+
+    code = "part-unavailable"
+
+    def __init__(self) -> None:
+        super().__init__("there is no answer now", hint="try again in a few seconds")
+
+
+class ProcessProxy:
+    """An ASGI application that passes requests on, their bodies as a whole.
+
+    `shown` has the headers by which the other process may ask further servers for the client; None for none.
+    """
+
+    def __init__(self, socket: Path, shown: Callable[[Scope], Sequence[Header] | None] = lambda _: None) -> None:
+        self._socket = socket
+        self._shown = shown
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = await whole_request(scope, receive)
+        if request is not None:
+            user = scope.get(USER, ANONYMOUS)
+            more = (*(self._shown(scope) or ()), *(() if user is ANONYMOUS else ((USER_HEADER, header_of(user)),)))
+            await pass_on(self._socket, replace(request, headers=(*request.headers, *more)), receive, send)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRequest:
+    """A request that has come as a whole; `target` is path and query, `headers` those that are passed on."""
+
+    method: bytes
+    target: bytes
+    headers: tuple[Header, ...]
+    body: bytes
+
+
+async def whole_request(scope: Scope, receive: Receive) -> WholeRequest | None:
+    """Receives a request, of no more bytes than any that is passed on may have; None when its client has gone."""
+    request = Request(scope, receive)
+    path = sent_path(scope).encode("latin-1")
+    bytes_max = next((most for paths, most in _LARGER if paths.fullmatch(path)), OBJECT_BYTES_MAX)
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > bytes_max:
+                raise TooLargeError(f"the body is over {bytes_max} bytes")
+    except ClientDisconnect:  # it has died: nobody waits for an answer
+        return None
+    target = path + b"?" + scope["query_string"] if scope["query_string"] else path
+    headers = tuple((name, value) for name, value in scope["headers"] if name in _PASSED_ON)
+    return WholeRequest(request.method.encode(), target, headers, bytes(body))
+
+
+async def pass_on(
+    place: Path | PeerAddress,
+    request: WholeRequest,
+    receive: Receive,
+    send: Send,
+    before: Callable[[LocalResponse], Awaitable[object]] | None = None,
+    patience_s: float | None = None,
+) -> None:
+    """Asks another process, and passes its answer on as it comes; ends when the client or the other process does.
+
+    `before` is awaited when the answer's head has come, for which it waits `patience_s`; None: as long as the client.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            call = requested(place, request.method, request.target, request.body, request.headers)
+            response = await stack.enter_async_context(call)
+        except OSError as error:
+            raise PartUnavailableError from error
+        await while_connected(receive, _pass_on(response, send, before, patience_s))
+
+
+def sent_path(scope: Scope) -> str:
+    """The path of a request as it was sent: what is decoded may hold the bytes that end a request line."""
+    sent: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    return sent.partition(b"?")[0].decode("latin-1")
+
+
+async def _pass_on(
+    response: LocalResponse,
+    send: Send,
+    before: Callable[[LocalResponse], Awaitable[object]] | None,
+    patience_s: float | None,
+) -> None:
+    try:
+        async with asyncio.timeout(patience_s):  # its TimeoutError is an OSError
+            status = await response.head()
+    except OSError as error:
+        raise PartUnavailableError from error
+    if before is not None:
+        await before(response)
+    headers = [(name, value) for name, value in response.headers if name not in _OF_THE_CONNECTION]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    # If the other process breaks off, so does this answer: what came must not pass for the whole.
+    with contextlib.suppress(BrokenAnswerError):
+        async for body in response.pieces():
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})

@@ -16,7 +16,7 @@ from headgate_api.errors import InvalidInputError, NotFoundError
 
 
 class Role(StrEnum):
-    """What a process does; the name of its module."""
+    """What a process does."""
 
     FRONT = "front"
     DISPATCHER = "dispatcher"
@@ -33,6 +33,9 @@ _OWN_ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Ro
 """Those of a server that keeps everything itself."""
 ROLES: Final = (*_OWN_ROLES, Role.SOURCE)
 """Those that `--role` takes."""
+MATCHER: Final = "headgate.server.matcher"
+_LARGE_ON_KAFKA: Final = frozenset({Role.CONTROL, Role.DISPATCHER})
+"""Roles that have a module of their own there."""
 MATCHER_VARIABLE: Final = "HEADGATE_CHILD_MATCHER"
 """Names another matcher, for servers of tests on files: most do without Spark (`testing/matcher.py`)."""
 
@@ -94,11 +97,12 @@ def of_server(settings: Settings) -> tuple[ServerPart, ...]:
 
 
 def module_of(settings: Settings, part: ServerPart) -> str:
-    """The module that has `run` of a process. Nothing else decides whether it works on Kafka."""
-    if settings.is_on_kafka:
-        return f"headgate.server.kafka.{part.role}"
-    own = f"headgate.server.{part.role}"
-    return os.environ.get(MATCHER_VARIABLE, own) if part.role is Role.MATCHER else own
+    """The module that has `run` of a process."""
+    if part.role is Role.MATCHER:
+        return MATCHER if settings.is_on_kafka else os.environ.get(MATCHER_VARIABLE, MATCHER)
+    if not settings.is_on_kafka:
+        return f"headgate.server.{part.role}"
+    return f"headgate.server.kafka.{part.role if part.role in _LARGE_ON_KAFKA else 'processes'}"
 
 
 def front_of(partition: int, fronts: int) -> int:

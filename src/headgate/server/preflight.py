@@ -12,9 +12,9 @@ from typing import Final
 import structlog
 
 from headgate.match.requirements import check_java, connector_jar
-from headgate.server import layout, listening, parts, tls
+from headgate.server import datadir, listening, parts, tls
+from headgate.server.listening import url_policy
 from headgate.server.parts import Role
-from headgate.server.policy import url_policy
 from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
 from headgate.storage.files import DispatcherDirectory
@@ -99,7 +99,7 @@ def check_spark() -> None:
 
 def arrange_dispatchers(settings: Settings) -> Settings:
     """Makes the dispatchers' directories fit the number of dispatchers; returns settings that name it."""
-    settings = layout.settled(settings)
+    settings = datadir.settled(settings)
 
     def rewrite(before: Sequence[DispatcherDirectory], after: Sequence[DispatcherDirectory]) -> None:
         from headgate.server import repartition  # seconds of imports, which no other start needs
@@ -107,7 +107,7 @@ def arrange_dispatchers(settings: Settings) -> Settings:
         repartition.rewrite(settings.data, settings.on_corrupt, before, after)
 
     try:
-        layout.arrange(settings.data, settings.dispatchers, rewrite)
+        datadir.arrange(settings.data, settings.dispatchers, rewrite)
     except OSError as error:
         raise UnavailableError(
             f"the files of the dispatchers cannot be written: {error}",

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 
 import uvloop
 from starlette.applications import Starlette
@@ -26,7 +27,7 @@ from headgate.server.reader_client import count_route, scan_route
 from headgate.stream.api import ReadApi
 from headgate.stream.read_rpc import ReadRpc
 from headgate.stream.readers import Readers
-from headgate_api.limits import HEARTBEAT_S, READERS_MAX
+from headgate_api.limits import READERS_MAX
 
 _FILES_A_PARTITION = 3
 """Of one reader: the mapped offsets and two segments."""
@@ -69,27 +70,19 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
     settings = context.settings
     stop = asyncio.Event()
     child.on_stop(child.setter(stop))
-    async with opened(context, stop) as store:
+    async with opened(context, stop) as store, contextlib.AsyncExitStack() as stack:
         brokers = ServedBrokers(store.objects)
         quotas = SharedQuotas(store.objects, QuotaBoard(settings.usage_directory, context.part.name))
         await asyncio.to_thread(brokers.refresh)
         await asyncio.to_thread(quotas.refresh)
         readers = Readers(RetainedLog(store.log, brokers.retention_us), store.objects.served, quotas)
-        following = [asyncio.create_task(work) for work in (brokers.follow(), quotas.follow(), quotas.share())]
+        stack.push_async_callback(readers.close)
         routes = [*ReadApi(readers).routes(), scan_route(readers), count_route(readers)]
         app = UsersOfFronts(Starlette(routes=routes, exception_handlers=ERROR_HANDLERS))
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
-        async with local_http.answering(app, settings.reader_socket), serving:
-            report = ready.PartReport(settings.run_directory, context.part.name)
-            report.ready(True)
-            stopped = asyncio.create_task(stop.wait())
-            ends = [stopped, *following]
-            while not any(task.done() for task in ends):
-                report.beat()
-                await asyncio.wait(ends, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
-            report.ready(False)
-        stopped.cancel()
-        failure = await child.ended(*following)
-        await readers.close()
-        if failure is not None:
-            raise failure
+        await stack.enter_async_context(local_http.answering(app, settings.reader_socket))
+        await stack.enter_async_context(serving)
+        report = ready.PartReport(settings.run_directory, context.part.name)
+        report.ready(True)
+        works = (brokers.follow(), quotas.follow(), quotas.share(), report.beating())
+        await child.until_stopped(stop, works, (), partial(report.ready, False))

@@ -18,13 +18,12 @@ from starlette.routing import Route
 from headgate.control.http import JSON
 from headgate.scan.counting import CountPage, CountRequest, EventCounter
 from headgate.scan.pages import Scanner, ScanPage, ScanRequest
-from headgate.server.local_http import answered
+from headgate.server.local_http import ask
 from headgate_api.errors import HeadgateError, UnavailableError
 from headgate_api.limits import READER_RETRIES_MAX, READER_RETRY_S
 
 SCAN_PATH: Final = "/scan"
 COUNT_PATH: Final = "/count"
-_OK: Final = 200
 
 
 class ReaderError(HeadgateError):
@@ -56,11 +55,11 @@ class ReaderScanner:
         body = msgspec.json.encode(wanted)
         for _ in range(READER_RETRIES_MAX):
             try:
-                answer = await answered(self._socket, b"POST", path.encode(), body)
+                answer = await ask(self._socket, "POST", path, body)
             except OSError:
                 await asyncio.sleep(READER_RETRY_S)
                 continue
-            if answer.status == _OK:
+            if answer.is_good:
                 return answer.body
             raise ReaderError(f"the log cannot be read: {_message(answer.body)}")
         raise ReaderUnavailableError("the process that reads the log does not answer", hint="try again later")

@@ -7,6 +7,7 @@ works. `PART.refusal` says why a part has ended for good. Each is replaced as a 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
@@ -64,6 +65,12 @@ class PartReport:
                 self._say(what, text)
             with contextlib.suppress(OSError):
                 (self._directory / f"{self._part}.beat").touch()
+
+    async def beating(self) -> None:
+        """Beats for a part whose loop turns by itself, until it is cancelled."""
+        while True:
+            self.beat()
+            await asyncio.sleep(HEARTBEAT_S)
 
     def begun(self) -> None:
         """Says that the start is over: the part is ready, and lacks nothing."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.context import shows_token
@@ -52,10 +50,6 @@ class RoleAbsent:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise RoleAbsentError(self._role)
 
-    def routes(self, routes: Iterable[Route]) -> list[Route]:
-        """The same paths, answered so."""
-        return [Route(route.path, self, methods=list(route.methods or ())) for route in routes]
-
 
 # --- deliveries -----------------------------------------------------------------------------------
 # Refuses deliveries on paths that are no broker's: an event's body shall never be a request to the server's own API.
@@ -90,7 +84,7 @@ class NoDeliveries:
         if scope["type"] != "http" or not any(name == _HOPS for name, _ in scope["headers"]):
             await self._app(scope, receive, send)
             return
-        await send_problem(send, DeliveryRefusedError(), (b"connection", b"close"))
+        await send_problem(send, DeliveryRefusedError(), _CLOSE)
 
 
 # --- gate -----------------------------------------------------------------------------------------
@@ -130,4 +124,4 @@ class Gate:
         ):
             await self._app(scope, receive, send)
             return
-        await send_problem(send, ServerStoppingError(), (b"connection", b"close"))
+        await send_problem(send, ServerStoppingError(), _CLOSE)

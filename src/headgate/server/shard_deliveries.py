@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from bisect import bisect_left
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from starlette.routing import Route
 
 from headgate.control.egress import UrlPolicy
 from headgate.control.handshake_grants import HandshakeGrants
-from headgate.control.routing import RoutingTable
+from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.control.secret_store import SecretTable
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.signing_keys import SigningKeys
+from headgate.control.specs import ServedBroker
 from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
@@ -33,6 +36,7 @@ from headgate.delivery.subscribers import SubscriberHealth
 from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.delivery.webhook_handshake import Handshakes
+from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.observe.tracing import Tracing
 from headgate.outbox.reader import Backlog
@@ -43,14 +47,115 @@ from headgate.replay.sender import Replaying
 from headgate.scan.pages import Scanner
 from headgate.scan.source import ReadableLog
 from headgate.server.inward import inside, transports
-from headgate.server.policy import url_policy
-from headgate.server.routing_cache import RoutingCache, RoutingStore, TargetReports
+from headgate.server.listening import url_policy
 from headgate.server.target_stats import TargetStatsApi
 from headgate.settings import Settings
 from headgate.storage.commit import Committer
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate_api import limits
 from headgate_api.errors import UnavailableError
+from headgate_api.event.names import path_of
+
+# --- routing cache --------------------------------------------------------------------------------
+# The dispatcher's copy of the routing table, as new as it needs to be.
+
+
+class TargetReports(Protocol):
+    """Where a dispatcher tells what it sees of its targets."""
+
+    def report(self, reports: list[TargetReport]) -> None:
+        """Add what was seen of filters and subscribers; may block."""
+
+    def forget_trouble(self, owns: Callable[[int], bool]) -> None:
+        """What an earlier dispatcher reported of its own targets no longer counts; may block."""
+
+
+class RoutingStore(Protocol):
+    """What the dispatcher needs to know of objects."""
+
+    def data_version(self) -> int:
+        """Differs after every commit of another process; cheap."""
+
+    def snapshot(self) -> RoutingTable:
+        """Everything routed; may block."""
+
+    def served(self, path: str) -> ServedBroker | None:
+        """The broker "namespace/name"; may block."""
+
+
+class ReportingStore(RoutingStore, TargetReports, Protocol):
+    """What the dispatcher of a server of its own needs of `control.store.Store`."""
+
+
+class RoutingCache:
+    """The routing table in force, of a shard's targets alone; `on_table` gets each newer one, also the first."""
+
+    def __init__(self, store: RoutingStore, on_table: Callable[[RoutingTable], None], shard: Shard) -> None:
+        self._store = store
+        self._on_table = on_table
+        self._shard = shard
+        self._version = -1
+        self._table: RoutingTable | None = None
+        self._whole: RoutingTable | None = None
+
+    async def refresh(self) -> None:
+        version = self._store.data_version()
+        if version != self._version:
+            self._apply(version, await asyncio.to_thread(self._store.snapshot))
+
+    def refresh_now(self) -> None:
+        """As `refresh`, at once and blocking: a row names a target that is not in the table; the store may be newer.
+
+        It does not wait for a `refresh` under way, which would end after the row.
+        """
+        version = self._store.data_version()
+        if version != self._version:
+            self._apply(version, self._store.snapshot())
+
+    def trigger(self, name: str) -> Target | None:
+        """A trigger by `namespace/name`; None for one of another dispatcher."""
+        return _trigger(self._table, name)
+
+    def any_trigger(self, name: str) -> Target | None:
+        """The same, whichever dispatcher's it is."""
+        return _trigger(self._whole, name)
+
+    def find(self, target: int) -> Target | None:
+        """The target of an id, whichever dispatcher's it is."""
+        targets = self._whole.targets if self._whole is not None else ()
+        at = bisect_left(targets, target, key=lambda one: one.id)
+        return targets[at] if at < len(targets) and targets[at].id == target else None
+
+    def rule_of(self, broker: str) -> FilterValueRule | None:
+        """What the filter values of the events of a broker (its identity) are; may block. None when it is no more."""
+        found = self._store.served(path_of(broker))
+        return found.rule.value if found is not None and found.identity == broker else None
+
+    @property
+    def generation(self) -> int:
+        return self._table.generation if self._table is not None else -1
+
+    def _apply(self, version: int, table: RoutingTable) -> None:
+        """A snapshot was read, the store's version before that being this one."""
+        self._version = version
+        # Two snapshots may be under way: the older one must not win.
+        if self._table is None or table.version > self._table.version:
+            self._whole, self._table = table, self._own(table)
+            self._on_table(self._table)
+
+    def _own(self, table: RoutingTable) -> RoutingTable:
+        if self._shard.count == 1:
+            return table
+        own = tuple(target for target in table.targets if self._shard.owns(target.id))
+        return dataclasses.replace(table, targets=own)
+
+
+def _trigger(table: RoutingTable | None, name: str) -> Target | None:
+    targets = table.targets if table is not None else ()
+    return next((target for target in targets if target.name == name and target.pull is None), None)
+
+
+# --- shard deliveries -----------------------------------------------------------------------------
 
 _log = structlog.get_logger(__name__)
 

@@ -31,9 +31,8 @@ from headgate.delivery.events import Events
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
 from headgate.outbox.shards import dispatcher_of
-from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach
-from headgate.server.local_http import answered
-from headgate.server.proxy import sent_path
+from headgate.server.dispatcher_group import DispatcherQuestion, DispatcherReach
+from headgate.server.local_http import ask, sent_path
 from headgate_api.control.objects import OWN_API_VERSION, Kind, ObjectKey
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.event import rfc3339
@@ -46,7 +45,6 @@ MATCHES_PATH: Final = "/matches"
 TARGETS: Final = "targets"
 """A parameter of the query: ids of targets, separated by commas."""
 _DIGITS_MAX: Final = 10
-_OK: Final = 200
 _Answer = TypeVar("_Answer")
 _log = structlog.get_logger(__name__)
 
@@ -272,11 +270,10 @@ async def matches(dispatchers: Iterable[Path]) -> dict[int, MatchCount] | None:
     found: dict[int, MatchCount] = {}
     for socket in dispatchers:
         try:
-            async with asyncio.timeout(STATS_ANSWER_S_MAX):  # its TimeoutError is an OSError
-                answer = await answered(socket, b"POST", MATCHES_PATH.encode())
+            answer = await ask(socket, "POST", MATCHES_PATH, within_s=STATS_ANSWER_S_MAX)
         except OSError:
             return None
-        if answer.status != _OK:
+        if not answer.is_good:
             return None
         found |= msgspec.json.decode(answer.body, type=dict[int, MatchCount])
     return found
@@ -288,7 +285,7 @@ async def _answer(
     """What a dispatcher answers; None where it does not, or refuses."""
     try:
         async with asyncio.timeout(STATS_ANSWER_S_MAX):
-            answer: DispatcherAnswer = await reach.ask(number, question)
+            answer = await reach.ask(number, question)
     except (UnavailableError, TimeoutError) as error:
         _log.info("a dispatcher's counters are left out", dispatcher=number, why=str(error))
         return None

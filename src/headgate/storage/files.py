@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -75,3 +77,13 @@ def replace_whole(path: Path, data: bytes) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
     temporary.replace(path)
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """What this process makes in the block is for its user only: events and objects may hold secrets."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)

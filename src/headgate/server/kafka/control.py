@@ -9,19 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
-import uvloop
 
 from headgate.control.admission import Admission
-from headgate.control.api import ControlApi
 from headgate.control.bootstrap import bootstrap
 from headgate.control.copies import ServedBrokers
-from headgate.control.egress import UrlPolicy
 from headgate.control.quota_rules import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
@@ -31,12 +28,11 @@ from headgate.inspect.log_follower import LogFollower
 from headgate.observe.history import NumbersHistory
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.retained import RetainedLog
-from headgate.server import child, local_http, parts, ready
-from headgate.server.authentication import UsersOfFronts
-from headgate.server.authorization import Rights
+from headgate.server import child, control, parts
 from headgate.server.broker_news import tell_fronts
 from headgate.server.control import (
     ControlState,
+    ControlStore,
     application,
     apply_manifests,
     recompile_stored,
@@ -45,13 +41,11 @@ from headgate.server.control import (
 )
 from headgate.server.kafka import instance
 from headgate.server.kafka.numbers import ServersNumbers, tell_numbers
-from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.partition_questions import RemoteRecords
+from headgate.server.kafka.partition_owners import PartitionOwners, RemoteRecords
 from headgate.server.kafka.peers import PeerServers
+from headgate.server.listening import url_policy
 from headgate.server.parts import Role
-from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
-from headgate.server.summary import keep
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig
@@ -62,7 +56,7 @@ from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate.store.kafka.server_numbers import hear_numbers
 from headgate.store.kafka.target_reports import follow_reports
 from headgate_api.errors import UnavailableError
-from headgate_api.limits import CONNECTIONS_MAX, OBJECT_LEAD_PAUSE_S
+from headgate_api.limits import OBJECT_LEAD_PAUSE_S
 
 _GROUP: Final = "control"
 """The consumer group of the election, behind the prefix of topics."""
@@ -75,13 +69,12 @@ Duty = Callable[[], Awaitable[object]]
 
 def run(context: child.Context) -> None:
     """Serves until told to stop."""
-    uvloop.run(_serve(context))
+    control.run_with(context, _cache)
 
 
-async def _serve(context: child.Context) -> None:
+@contextlib.asynccontextmanager
+async def _cache(context: child.Context, stop: asyncio.Event) -> AsyncIterator[ControlStore]:
     settings, config = context.settings, context.on_kafka.kafka
-    stop = asyncio.Event()
-    child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
     path, changed = settings.data / "control.db", asyncio.Event()
     told = child.setter(changed)
     async with contextlib.AsyncExitStack() as stack:
@@ -92,56 +85,42 @@ async def _serve(context: child.Context) -> None:
         store = Store.open(path, committer=objects, keys=keyring_of(settings))
         stack.callback(store.close)
         tell_fronts(store, settings)
-        policy = url_policy(settings)
-        rights = Rights(settings, store)
-        await asyncio.to_thread(rights.refresh)
-        api = ControlApi(store, policy, rights.grants, not_counted=NOT_ON_KAFKA)
-
-        def note() -> str:
-            return "leads" if objects.is_leading else f"follows {leader_of(path) or 'nobody yet'}"
-
-        state = ControlState(ready.PartReport(settings.run_directory, context.part.name), store, note)
         leadership = Leadership(objects, config, changed, told)
         brokers = ServedBrokers(store)
         await asyncio.to_thread(brokers.refresh)
         log = stack.enter_context(contextlib.closing(KafkaLog(config, "skip")))
         follower = LogFollower(log)
         stack.callback(follower.close)
-        duties = leader_duties(settings, config, store, policy, state, follower)
         counts = stack.enter_context(ThreadPoolExecutor(1, "counts"))
         numbers = ServersNumbers(settings)
         history = NumbersHistory(numbers.counted)
         owners = PartitionOwners(
             settings, config.topics.outbox.partitions, GroupMembers(config).owners, PeerServers(settings)
         )
-        answers = application(
-            store,
-            api,
-            owners,
-            history,
-            follower,
-            records=partial(RemoteRecords, InspectedTopic(log, follower), owners),
-            parts=numbers.parts,
-            counter=own_counter(settings, log, brokers, counts),
-        )
-        await stack.enter_async_context(local_http.answering(UsersOfFronts(answers), settings.control_socket))
-        works = (
-            leadership.run(duties),
-            rights.follow(),
-            brokers.follow(),
-            state.show(),
-            keep(history),
-            follower.run(),
-            tell_numbers(settings, config),
-        )
-        tasks = [asyncio.create_task(one) for one in works]
-        hearing = partial(hear_numbers, config, numbers.hear)
 
-        def on_end() -> None:
-            state.stopping()
-            api.close()
+        def works(state: ControlState) -> Sequence[Coroutine[Any, Any, None]]:
+            duties = leader_duties(settings, config, store, state, follower)
+            return leadership.run(duties), brokers.follow(), tell_numbers(settings, config)
 
-        await child.until_stopped(stop, tasks, (objects.follow, leadership.take_part, hearing), on_end)
+        yield ControlStore(
+            objects=store,
+            history=history,
+            follower=follower,
+            answers=lambda api: application(
+                store,
+                api,
+                owners,
+                history,
+                follower,
+                records=partial(RemoteRecords, InspectedTopic(log, follower), owners),
+                parts=numbers.parts,
+                counter=own_counter(settings, log, brokers, counts),
+            ),
+            works=works,
+            loops=(objects.follow, leadership.take_part, partial(hear_numbers, config, numbers.hear)),
+            not_counted=NOT_ON_KAFKA,
+            note=lambda: "leads" if objects.is_leading else f"follows {leader_of(path) or 'nobody yet'}",
+        )
 
 
 def own_counter(settings: Settings, log: KafkaLog, brokers: ServedBrokers, threads: Executor) -> EventCounter:
@@ -155,11 +134,11 @@ def leader_duties(
     settings: Settings,
     config: KafkaConfig,
     store: Store,
-    policy: UrlPolicy,
     state: ControlState,
     follower: LogFollower,
 ) -> Sequence[Duty]:
     """What the leader does: each begins when it takes the lead, is cancelled when it loses it, and never ends."""
+    policy = url_policy(settings)
 
     async def prepare() -> None:
         """What every start brings; then the statuses, which it may change."""

@@ -1,13 +1,16 @@
 """The process that delivers in a deployment on Kafka: its share of the outbox's partitions, and their deliveries.
 
 Replies go to the fronts of its own server. Fronts of any server ask it for what it keeps of its partitions:
-`server/kafka/partition_questions.py`.
+`server/kafka/partition_answers.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from typing import Any, Final
 
 import structlog
 import uvloop
@@ -15,27 +18,209 @@ import uvloop
 from headgate.control.routing import RoutingTable
 from headgate.control.specs import ServedBroker
 from headgate.control.store import Store
+from headgate.delivery.journal import Journal
 from headgate.observe import tracing
+from headgate.scan.pages import LogScanner
 from headgate.server import child, local_http, parts, ready, rpc
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.inward import inward_of
 from headgate.server.kafka import instance
-from headgate.server.kafka.group import kafka_dispatcher
-from headgate.server.kafka.partition import KafkaDispatcherOptions
-from headgate.server.kafka.partition_pulls import PartitionCalls
-from headgate.server.kafka.partition_questions import partitions_api
+from headgate.server.kafka.partition import KafkaDispatcherOptions, PartitionDispatcher, PartitionMeans
+from headgate.server.kafka.partition_answers import PartitionCalls, partitions_api
 from headgate.server.parts import Role
 from headgate.server.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
+from headgate.storage.threads import Threads
+from headgate.store.kafka.changelog import ChangelogWriter, group_identity
+from headgate.store.kafka.events import TopicEvents
 from headgate.store.kafka.objects import open_cache
+from headgate.store.kafka.outbox_reader import OutboxMember
+from headgate.store.kafka.outbox_records import OutboxPage, OutboxState
+from headgate.store.kafka.partition_views import OutboxLookups
+from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.runs import RunReports
-from headgate_api.errors import FatalError
+from headgate.store.kafka.scan import KafkaLog
+from headgate_api import limits
+from headgate_api.errors import FatalError, HeadgateError
 from headgate_api.limits import ATTEMPTS_MAX
+
+# --- group ----------------------------------------------------------------------------------------
+# A dispatcher on Kafka: the outbox partitions that the group gives to this process, each with its deliveries.
+#
+# One thread reads the outbox and hears which partitions come and go; one event loop delivers. A partition comes: a new
+# writer of its changelog fences the one before it, its commit is read, its state is read into files, and rows follow.
+# It goes: attempts in flight end or are broken off, cursors and commit are stored, and then Kafka gives it to another
+# one.
+
+_READ_S: Final = 0.2
+_READ_PAUSED_S: Final = 0.02
+_WRITERS_AT_ONCE: Final = 8
+_log = structlog.get_logger(__name__)
+
+
+def without_room(waiting_bytes: Mapping[int, int], paused: Set[int]) -> frozenset[int]:
+    """The partitions of which nothing more is read for now, by the bytes that were read and not walked. Pure.
+
+    A partition that was paused stays so until all of it is walked: resuming costs a wait for Kafka.
+    """
+    if sum(waiting_bytes.values()) >= limits.OUTBOX_WAITING_BYTES_MAX:
+        return frozenset(waiting_bytes)
+    bound = limits.OUTBOX_PARTITION_WAITING_BYTES_MAX
+    return frozenset(
+        number for number, size in waiting_bytes.items() if size >= bound or (size > 0 and number in paused)
+    )
+
+
+@asynccontextmanager
+async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event) -> AsyncIterator[KafkaDispatcher]:
+    """A dispatcher that is about to join the group; at the block's end it has left it, and everything is stored.
+
+    `stop` ends it. It sets that by itself when a part fails, and the block's end raises that failure.
+    """
+    with child.failing(stop, "dispatcher fails"):
+        async with AsyncExitStack() as stack:
+            ways = await stack.enter_async_context(options.ways())
+            journal = stack.enter_context(closing(Journal(options.attempts, clock_us=options.clocks.now_us)))
+            events = stack.enter_context(closing(TopicEvents(options.config)))
+            thread = stack.enter_context(closing(Threads("outbox")))
+            log = stack.enter_context(closing(KafkaLog(options.config, "skip")))
+            scans = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
+            means = PartitionMeans(
+                options=options,
+                ways=ways,
+                journal=journal,
+                events=events,
+                log=log,
+                scanner=LogScanner(log, scans),
+                lookups=stack.enter_context(closing(OutboxLookups(options.config))),
+            )
+            dispatcher = KafkaDispatcher(means, thread, stop)
+            stack.push_async_callback(dispatcher.leave)
+            await dispatcher.join()
+            yield dispatcher
+
+
+class KafkaDispatcher:
+    """A member of the group with its partitions by number. `kafka_dispatcher` makes it."""
+
+    def __init__(self, means: PartitionMeans, thread: Threads, stop: asyncio.Event) -> None:
+        self._means = means
+        self._options = means.options
+        self._config = means.options.config
+        self._thread = thread
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+        self._member: OutboxMember | None = None
+        self._group: object = None
+        self._writers: dict[int, ChangelogWriter] = {}
+        self._paused: set[int] = set()
+        self.partitions: dict[int, PartitionDispatcher] = {}
+
+    async def join(self) -> None:
+        """Asks for a place in the group; partitions come while `run` reads."""
+        await self._thread.run(self._join)
+
+    def _join(self) -> None:
+        self._group = group_identity(self._config)
+        self._member = OutboxMember(self._config, self, self._options.name)
+
+    async def run(self) -> None:
+        is_ready = False
+        while not self._stop.is_set():
+            waiting = {number: each.waiting_bytes for number, each in self.partitions.items()}
+            full = without_room(waiting, self._paused)
+            for page in await self._thread.run(self._read, full):
+                if (partition := self.partitions.get(page.checkpoint.partition)) is not None:
+                    partition.take(page)
+            if not is_ready:
+                is_ready = True
+                self._options.on_ready()
+            self._options.on_look("")
+
+    async def leave(self) -> None:
+        await self._thread.run(self._leave)
+        await self._end(list(self.partitions), is_lost=True)  # those that a failing close has left
+
+    # --- in the member's thread -------------------------------------------------------------------------
+
+    def _read(self, full: Set[int]) -> list[OutboxPage]:
+        """The next pages, but none of the partitions that have no room for more."""
+        member = self._member
+        assert member is not None, "`join` made it"
+        if resumed := self._paused - full:
+            member.resume(resumed)
+        if paused := full - self._paused:
+            member.pause(paused)
+        self._paused = set(full)
+        pages = member.read(_READ_PAUSED_S if full else _READ_S)
+        if (runs := self._options.runs) is not None:
+            for page in pages:
+                runs.take(page)
+        return pages
+
+    def _leave(self) -> None:
+        try:
+            if self._member is not None:
+                self._member.close()
+        finally:
+            for writer in self._writers.values():
+                writer.close()
+            self._writers.clear()
+
+    def taking(self, partitions: Sequence[int]) -> None:
+        """See `OutboxListener`: former owners are fenced."""
+        with ThreadPoolExecutor(_WRITERS_AT_ONCE, thread_name_prefix="fence") as pool:
+            made = pool.map(lambda number: ChangelogWriter(self._config, number, self._group), partitions)
+            self._writers.update(zip(partitions, made, strict=True))
+
+    def assigned(self, partition: int, state: OutboxState) -> None:
+        if (runs := self._options.runs) is not None:
+            runs.assigned(partition, state)
+        self._on_loop(self._begin(partition, self._writers.pop(partition)))
+
+    def revoked(self, partitions: Sequence[int], *, is_lost: bool) -> None:
+        """See `OutboxListener`: their deliveries end before this returns."""
+        if (runs := self._options.runs) is not None:
+            for partition in partitions:
+                runs.revoked(partition)
+        if (paused := self._paused & set(partitions)) and self._member is not None:
+            self._member.resume(paused)  # it may come back
+            self._paused -= paused
+        self._on_loop(self._end(partitions, is_lost=is_lost))
+
+    def passed_over(self, partition: int, offset: int, error: RecordError) -> None:
+        _log.error("a record of the outbox is passed over", partition=partition, offset=offset, error=error.message)
+
+    def removed(self, partition: int, first: int, end: int) -> None:
+        _log.error("the outbox was trimmed before it was read", partition=partition, first=first, end=end)
+
+    def _on_loop(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs on the event loop; this thread waits for it."""
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(limits.REBALANCE_S_MAX)
+
+    # --- on the event loop ------------------------------------------------------------------------------
+
+    async def _begin(self, partition: int, writer: ChangelogWriter) -> None:
+        self.partitions[partition] = PartitionDispatcher(partition, writer, self._means)
+
+    async def _end(self, partitions: Sequence[int], *, is_lost: bool) -> None:
+        ending = [self.partitions.pop(number) for number in partitions if number in self.partitions]
+        drain_s = self._options.drain_s
+        ended = await asyncio.gather(
+            *(each.close(is_lost=is_lost, drain_s=drain_s) for each in ending), return_exceptions=True
+        )
+        for error in ended:
+            if isinstance(error, BaseException):
+                _log.error("a partition was not given back in order", error=str(error))
+                if not isinstance(error, HeadgateError):
+                    raise error
+
+
+# --- dispatcher -----------------------------------------------------------------------------------
 
 _OTHER_FILES: Final = 4_096
 """Sockets to brokers, and files of partitions."""
 _REPORTS_S: Final = 5.0
-_log = structlog.get_logger(__name__)
 
 
 class FrontMissingError(FatalError):

@@ -16,8 +16,14 @@ from headgate.control.database import NotLeaderError, StoreUnavailableError
 from headgate.control.store import Store
 from headgate.control.webhook import PATH as WEBHOOK
 from headgate.server.kafka.peers import PeerServers
-from headgate.server.local_http import LocalResponse
-from headgate.server.proxy import FORWARDED, PartUnavailableError, pass_on, whole_request
+from headgate.server.local_http import (
+    FORWARDED,
+    REDIRECTED,
+    LocalResponse,
+    PartUnavailableError,
+    pass_on,
+    whole_request,
+)
 from headgate.settings import Settings
 from headgate.store.kafka.objects import leader_of
 from headgate_api.errors import UnavailableError
@@ -29,7 +35,6 @@ _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ASKED_HERE: Final = (f"/apis/{discovery.AUTHORIZATION}/", f"/apis/{discovery.AUTHENTICATION}/", WEBHOOK)
 _BACKTEST: Final = "/backtest"
 """Paths that take a POST and change nothing: how they begin, and how one ends."""
-_REDIRECTED: Final = 300
 _LOOK_S: Final = 0.01
 """Between two looks whether the cache has read a write."""
 _LEADER_LOOK_S: Final = 0.25
@@ -138,7 +143,7 @@ class ObjectRequests:
         """Adds to an answer up to where the cache of who asks must have read."""
 
         async def tell(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] < _REDIRECTED:
+            if message["type"] == "http.response.start" and message["status"] < REDIRECTED:
                 version = await asyncio.to_thread(self._store.version)
                 MutableHeaders(scope=message)[VERSION.decode()] = str(version)
             await send(message)

@@ -35,8 +35,7 @@ from headgate.replay.sender import Replaying
 from headgate.replay.store import ReplayStore
 from headgate.scan.pages import LogScanner
 from headgate.scan.source import ReadableLog
-from headgate.server.kafka.partition_pulls import PartitionPulls
-from headgate.server.kafka.partition_questions import PartitionRecordsApi
+from headgate.server.kafka.partition_answers import PartitionPulls, PartitionRecordsApi
 from headgate.server.shard_deliveries import DeliveryMeans, DeliveryOptions, ShardDeliveries, ShardState
 from headgate.storage.files import PARENT, DispatcherDirectory
 from headgate.store.config import KafkaConfig

@@ -13,29 +13,61 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
 
+import msgspec
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherGroup, DispatcherQuestion, asked
+from headgate.inspect.find import FoundEvent, InspectedLog
+from headgate.inspect.records import EventRecords, KnownEvent, asked_for
+from headgate.server.dispatcher_group import (
+    DispatcherGroup,
+    DispatcherQuestion,
+    DispatcherReach,
+    asked,
+)
 from headgate.server.kafka import instance
-from headgate.server.kafka.partition_questions import MISDIRECTED, PARTITION, partition_path
 from headgate.server.kafka.peers import PeerServers
-from headgate.server.local_http import Header, LocalResponse, PeerAddress
-from headgate.server.proxy import FORWARDED, PartUnavailableError, WholeRequest, pass_on, whole_request
+from headgate.server.local_http import (
+    FORWARDED,
+    Header,
+    LocalResponse,
+    PartUnavailableError,
+    PeerAddress,
+    WholeAnswer,
+    WholeRequest,
+    pass_on,
+    sent_path,
+    whole_request,
+)
 from headgate.settings import Settings
+from headgate_api import positions
 from headgate_api.control.objects import Kind
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.limits import PARTITION_OWNER_S_MAX
 
+MISDIRECTED: Final = 421
+PARTITION: Final = b"headgate-partition"
+"""A header of a question that another server has passed on, and metadata of a call: the partition that it is about."""
+_PREFIX: Final = "/partitions/"
+PLACE: Final = "place"
+"""A parameter of a query about an event: PARTITION:OFFSET."""
 _DIGITS_MAX: Final = 5
-_ELSEWHERE: Final = DispatcherAnswer(MISDIRECTED, b"{}")
+_ELSEWHERE: Final = WholeAnswer(MISDIRECTED, b"{}")
 _LOOK_S: Final = 0.25
 """Between two looks for the owner of a partition that moves."""
 _P = TypeVar("_P")
 _T = TypeVar("_T")
+
+
+class PartitionElsewhereError(HeadgateError):
+    """The process does not own the partition that it is asked about."""
+
+    code = "partition-elsewhere"
+    http_status = MISDIRECTED
 
 
 class PartitionWithoutOwnerError(UnavailableError):
@@ -80,7 +112,7 @@ class PartitionOwners:
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
 
-    async def ask(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer:
+    async def ask(self, number: int, question: DispatcherQuestion) -> WholeAnswer:
         """See `DispatcherReach.ask`; raises as `reached` does.
 
         What another server has passed on goes no further: its partition is asked here, or it is MISDIRECTED.
@@ -89,7 +121,7 @@ class PartitionOwners:
         if (passed_on := partition_of(scope["headers"], self.count)) is not None:
             return await self.ask_here(passed_on, question) or _ELSEWHERE
 
-        async def there(url: str, _: str) -> DispatcherAnswer | None:
+        async def there(url: str, _: str) -> WholeAnswer | None:
             return await _asked(self._peers.place(url), question, self.passed_on(url, number, self._peers.shown(scope)))
 
         return await self.reached(number, lambda: self.ask_here(number, question), there)
@@ -146,7 +178,7 @@ class PartitionOwners:
     def subscriptions(self, group: DispatcherGroup) -> ASGIApp:
         return _SubscriptionOwner(self, group)
 
-    async def ask_here(self, number: int, question: DispatcherQuestion) -> DispatcherAnswer | None:
+    async def ask_here(self, number: int, question: DispatcherQuestion) -> WholeAnswer | None:
         """What the owner of a partition answers where it is a process of this server; None where it is not."""
         path = partition_path(number, question.target)
         local = DispatcherQuestion(question.method, path, question.body, question.client)
@@ -184,6 +216,11 @@ class PartitionOwners:
                 self._looked_at = time.monotonic()
 
 
+def partition_path(partition: int | str, target: str) -> str:
+    """Path and query of a question about a partition."""
+    return f"{_PREFIX}{partition}{target}"
+
+
 async def asked_in_turn(places: Iterable[_P], ask: Callable[[_P], Awaitable[_T | None]]) -> _T | None:
     """What the one of several processes that owns a partition answers; None where none of them does.
 
@@ -205,7 +242,7 @@ async def asked_in_turn(places: Iterable[_P], ask: Callable[[_P], Awaitable[_T |
 
 async def _asked(
     place: Path | PeerAddress, question: DispatcherQuestion, headers: Sequence[Header]
-) -> DispatcherAnswer | None:
+) -> WholeAnswer | None:
     """What a process or a server answers; None where that is MISDIRECTED."""
     answer = await asked(place, question, headers)
     return answer if answer.status != MISDIRECTED else None
@@ -280,3 +317,49 @@ class _SubscriptionOwner:
         named = scope["path_params"]
         number = await self._group.owner(Kind.SUBSCRIPTION, named["namespace"], named["name"])
         await self._owners.stream(number, request, scope, receive, send)
+
+
+# --- records of events ----------------------------------------------------------------------------
+
+
+_decode: Final = msgspec.json.Decoder(EventRecords).decode
+
+
+class OwnerRefusedError(UnavailableError):
+    """The owner of a partition cannot say what became of an event."""
+
+    code = "owner-refused"
+
+
+class RemoteRecords:
+    """See `headgate.inspect.records.Records`; of one request, made on the event loop, used in other threads.
+
+    The request's client must have the right to it at every owner.
+    """
+
+    log: InspectedLog
+
+    def __init__(self, log: InspectedLog, reach: DispatcherReach, client: Request) -> None:
+        self.log = log
+        self._reach = reach
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+
+    def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
+        """See `Records`; UnavailableError when an owner does not answer, or cannot say it."""
+        return asyncio.run_coroutine_threadsafe(self._ask(found, target), self._loop).result()
+
+    async def _ask(self, found: FoundEvent, target: int | None) -> KnownEvent:
+        place = urlencode({PLACE: positions.write({found.partition: found.offset})})
+        question = DispatcherQuestion.of(self._client, target=f"{sent_path(self._client.scope)}?{place}")
+        numbers = asked_for(target, self._reach.count)
+        answers = await asyncio.gather(*(self._reach.ask(number, question) for number in numbers))
+        records = {number: _records(number, answer) for number, answer in zip(numbers, answers, strict=True)}
+        return KnownEvent(records, self._reach.count)
+
+
+def _records(number: int, answer: WholeAnswer) -> EventRecords:
+    if answer.is_good:
+        return _decode(answer.body)
+    status: Any = answer.content
+    raise OwnerRefusedError(f"partition {number} of the outbox: {status.get('message') or answer.status}")

@@ -26,13 +26,14 @@ from headgate.server.forwarded_calls import (
     user_metadata,
 )
 from headgate.server.kafka.partition_owners import (
+    PARTITION,
+    PartitionElsewhereError,
     PartitionOwners,
     asked_in_turn,
     partition_of,
 )
-from headgate.server.kafka.partition_questions import PARTITION, PartitionElsewhereError
 from headgate.server.kafka.peers import PeerServers
-from headgate.server.proxy import PartUnavailableError
+from headgate.server.local_http import PartUnavailableError
 from headgate.settings import Settings
 from headgate_api.errors import UnavailableError
 from headgate_api.rpc.errors import ERROR, ProtocolError
