@@ -154,7 +154,6 @@ class _ConsumerStream:
         count = sum(result.acknowledged for result in results)
         if request.nack.ids:
             results.append(await self._subscriptions.nack(self._name, tuple(request.nack.ids), request.nack.delay_s))
-            await self._subscriptions.flush()
         return AckResult(count, tuple(id_ for result in results for id_ in result.stale))
 
     async def settle(self) -> None:
