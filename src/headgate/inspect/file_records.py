@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.deadletters.store import DeadLetterReader
-from headgate.delivery.cursors import Cursors, CursorStore, TargetCursor
+from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.delivery.journal import JournalEntry, entries
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.filter.compile.plan import Verdict
@@ -213,12 +213,11 @@ class DeliveryRecords:
         """What is known of the deliveries of rows of one event; cursors were read before the rows were looked for."""
         if not rows:
             return []
-        behind = {one.target: one for one in cursors.targets}
         saved = self.subscriptions()
         return [
             RowRecord(
                 row,
-                _unfinished(row.position, cursors.position, behind.get(row.target)),
+                _unfinished(row, cursors),
                 self.dead_letter(row.target, row.position),
                 _pull(row.position, saved.get(row.target)),
             )
@@ -325,20 +324,15 @@ def _progress(batch: pa.RecordBatch, partition: int) -> int | None:
     return None
 
 
-def _unfinished(position: int, handed: int, cursor: TargetCursor | None) -> Unfinished | None:
-    """What is known of a delivery that has not ended; None when it has.
-
-    Every row below `handed` has been handed out; the cursor is None where the target is not behind.
-    """
-    if position >= handed:
-        return Unfinished()
-    if cursor is None:
+def _unfinished(row: MatchRow, cursors: Cursors) -> Unfinished | None:
+    """What is known of a delivery that has not ended; None when it has."""
+    if cursors.has_ended(row.target, row.position):
         return None
-    for retried in cursor.retries:
-        if retried.position == position:
+    cursor = cursors.behind.get(row.target)
+    for retried in cursor.retries if cursor is not None else ():
+        if retried.position == row.position:
             return Unfinished(retried.failures, retried.due_us)
-    behind = cursor.lag_from is not None and position >= cursor.lag_from
-    return Unfinished() if behind or position in cursor.pending else None
+    return Unfinished()
 
 
 def _pull(position: int, saved: SavedCursor | None) -> PullTrace:
