@@ -23,7 +23,7 @@ from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
-from headgate.outbox.shards import Shard
+from headgate.outbox.protocol import Shard
 from headgate.server import child, local_http
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers

@@ -21,8 +21,7 @@ from headgate.log.directory import LogDirectory
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner
-from headgate.subscriptions.errors import PlaceNotFoundError
-from headgate.subscriptions.messages import SeekGoal
+from headgate.subscriptions.messages import PlaceNotFoundError, SeekGoal
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore

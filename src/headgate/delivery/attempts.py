@@ -17,10 +17,9 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Protocol
 
-from headgate.delivery import encoding
 from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, dead_letter_of, give_up
-from headgate.delivery.events import EventGoneError, Events, SharedEvent, load_or_none
+from headgate.delivery.events import EventGoneError, Events, SharedEvent, batched, load_or_none
 from headgate.delivery.lifecycle import Attempt, Delivery
 from headgate.delivery.permits import PermitCounts, Permits
 from headgate.delivery.retry import UNSENT, Fate, Outcome, judge, left_s
@@ -429,7 +428,7 @@ def _message(to: Recipient, members: Members) -> OutgoingMessage:
     event = furthest = members[0][1]
     if to.rules.format == "batch":
         furthest = max((member for _, member in members), key=lambda member: hops_of(member.event))
-        headers, body = encoding.batch([member.event for _, member in members], furthest.event, furthest.root)
+        headers, body = batched([member.event for _, member in members], furthest.event, furthest.root)
     else:
         headers, body = event.wire if to.rules.format == "binary" else event.wire_json
     count = len(members)

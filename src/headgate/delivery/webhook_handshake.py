@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 
 from headgate.control.handshake_grants import PATH, HandshakeGrants, allowed_per_s
 from headgate.control.routing import DeliveryRules
-from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
-from headgate.delivery.retry import HANDSHAKE, Outcome
+from headgate.delivery.retry import HANDSHAKE, Clocks, Outcome
 from headgate.delivery.subscribers import Rate
 from headgate.observe.logs import tell_failure
 from headgate_api import limits

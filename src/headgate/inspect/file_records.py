@@ -20,23 +20,27 @@ from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.delivery.journal import JournalEntry, entries
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.filter.compile.plan import Verdict
-from headgate.inspect.find import EventSearch, FoundEvent, InspectedLog, LogPage, SearchedPiece
-from headgate.inspect.log_follower import LogFollower
-from headgate.inspect.records import (
+from headgate.inspect.find import (
     EventRecords,
+    EventSearch,
+    FoundEvent,
+    InspectedLog,
     KeptDeadLetter,
     KnownEvent,
+    LogPage,
     MatchRow,
     PullState,
     PullTrace,
     RowRecord,
+    SearchedPiece,
     Unfinished,
     asked_for,
 )
+from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.search import holding, newest_first
-from headgate.outbox.shards import dispatcher_of
+from headgate.outbox.protocol import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.storage.files import DispatcherDirectory, directories_of
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore

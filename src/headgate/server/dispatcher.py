@@ -13,7 +13,7 @@ from headgate.control.quota_usage import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.observe import tracing
-from headgate.outbox.shards import Shard
+from headgate.outbox.protocol import Shard
 from headgate.retention.expiry import BacklogBounds
 from headgate.server import child, local_http, ready, retention, rpc
 from headgate.server.authentication import UsersOfFronts

@@ -17,8 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headgate.control.http import ERROR_HANDLERS, JSON
 from headgate.delivery.events import Events
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
-from headgate.inspect.find import FoundEvent, InspectedLog
-from headgate.inspect.records import EventRecords, KnownEvent, asked_for
+from headgate.inspect.find import EventRecords, FoundEvent, InspectedLog, KnownEvent, asked_for
 from headgate.server.dispatcher_group import DispatcherAnswer, DispatcherQuestion, DispatcherReach
 from headgate.server.proxy import PartUnavailableError, sent_path
 from headgate.server.routing_cache import RoutingStore
@@ -100,7 +99,7 @@ class OwnerRefusedError(UnavailableError):
 
 
 class RemoteRecords:
-    """See `headgate.inspect.records.Records`; of one request, made on the event loop, used in other threads.
+    """See `headgate.inspect.find.Records`; of one request, made on the event loop, used in other threads.
 
     The request's client must have the right to it at every owner.
     """
