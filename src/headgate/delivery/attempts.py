@@ -18,7 +18,7 @@ from functools import partial
 from typing import Protocol
 
 from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMessage, Recipient
-from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, dead_letter_of, give_up
+from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, give_up
 from headgate.delivery.events import EventGoneError, Events, SharedEvent, batched, load_or_none
 from headgate.delivery.lifecycle import Attempt, Delivery
 from headgate.delivery.permits import PermitCounts, Permits
@@ -309,10 +309,8 @@ class Attempts:
     async def _give_up_unjudged(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
         """Store the dead letter of an event for which the filter is an error."""
         message = self._final_check.message(state.target, event).encode()
-        outcome = Outcome(CODE_FILTER_ERROR, body=message[: limits.ERROR_BODY_BYTES_MAX])
-        now_us = self._clock_us()
-        made = dead_letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us)
-        await self._dead_letters.put(made)
+        outcome = Outcome(CODE_FILTER_ERROR, "filter-error", body=message)
+        await give_up(self._dead_letters, state.target, delivery, event, outcome, now_us=self._clock_us())
 
     def _heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
         """What an attempt says of the target's speed, whatever becomes of the event."""

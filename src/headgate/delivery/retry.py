@@ -48,7 +48,6 @@ class Decision:
 
 
 DELIVERED: Final = Decision(Fate.DELIVERED)
-GIVEN_UP: Final = Decision(Fate.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def decide(
     """What follows from an attempt that failed; the arguments are those of `is_left` and `pause_s`."""
     if is_left(spec, outcome, failures, tried_s):
         return Decision(Fate.AGAIN, pause_s(spec, failures, outcome, now_s=now_s, chance=chance))
-    return GIVEN_UP
+    return Decision(Fate.FAILED)
 
 
 def is_left(spec: DeliveryRules, outcome: Outcome, failures: int, tried_s: float) -> bool:

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from headgate.control.routing import Target
-from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
+from headgate.delivery.dead_letter import give_up
 from headgate.delivery.events import SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
@@ -260,7 +259,10 @@ async def _give_up(resources: SubscriptionResources, state: SubscriptionState, u
     if event is not None and dead_letters is not None:
         if not dead_letters.has_room(target.namespace):
             return False  # it stays as it is until there is room
-        await dead_letters.put(_dead_letter(target, unacked, event, resources.clock_us()))
+        delivery = Delivery(unacked.position, unacked.partition, unacked.offset, Verdict.MATCH)
+        delivery.failures = unacked.deliveries
+        outcome = Outcome(0, "max-deliveries", f"handed out {unacked.deliveries} times, not acknowledged")
+        await give_up(dead_letters, target, delivery, event, outcome, now_us=resources.clock_us())
     if unacked not in leases:  # acknowledged meanwhile, or there was a seek
         return False
     if event is None:
@@ -273,10 +275,3 @@ async def _give_up(resources: SubscriptionResources, state: SubscriptionState, u
             target.id, f"{place}: handed out {unacked.deliveries} times, not acknowledged"
         )
     return True
-
-
-def _dead_letter(target: Target, unacked: UnackedEvent, event: SharedEvent, now_us: int) -> DeadLetter:
-    delivery = Delivery(unacked.position, unacked.partition, unacked.offset, Verdict.MATCH)
-    delivery.failures = unacked.deliveries
-    outcome = Outcome(0, "max-deliveries", f"handed out {unacked.deliveries} times, not acknowledged")
-    return dead_letter_of(target, delivery, event, outcome, reason="max-deliveries", now_us=now_us)
