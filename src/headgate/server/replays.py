@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -11,13 +10,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.grants import Grants
-from headgate.control.http import JSON, json_response, read_body
+from headgate.control.http import json_response, read_body
 from headgate.control.queries import user_of
 from headgate.replay.api import BASE
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherQuestion, refusal
 from headgate_api.control.objects import Kind
-
-_TYPES: Final = frozenset({JSON})
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -53,7 +50,7 @@ class ReplaysFront:
         return json_response({"items": sorted(items, key=lambda item: (item["created"], item["id"]), reverse=True)})
 
     async def _create(self, request: Request) -> Response:
-        body = await read_body(request, _TYPES)
+        body = await read_body(request)
         try:
             target = msgspec.json.decode(body, type=_Target)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
