@@ -47,7 +47,7 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
-from headgate.testing import Server, parts_of
+from headgate.testing.server import Server, parts_of
 from headgate_api.control.objects import Kind
 from headgate_api.errors import HeadgateError
 from headgate_api.event.model import DataKind, Event

@@ -67,7 +67,7 @@ from headgate.server.authorization import Authorization
 from headgate.server.front import HttpListeners
 from headgate.server.hosts import HostCheck, Hosts
 from headgate.settings import Settings
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api.limits import GC_YOUNG_OBJECTS
 
 URL = "https://issuer.example"

@@ -27,7 +27,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 from headgate_api.limits import OBJECT_BYTES_MAX, OBJECT_NODES_MAX
 
 EVENT = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}

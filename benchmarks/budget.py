@@ -40,7 +40,7 @@ from benchmarks.ingress import served
 from benchmarks.shards import ROLES, own_s, processor_s, publish, request
 from benchmarks.system import arrived, load
 from benchmarks.tables import print_whole
-from headgate.testing import Server
+from headgate.testing.server import Server
 
 STAGES: Final = {
     "store": "headgate_store_seconds",

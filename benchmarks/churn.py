@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 
 CLIENTS = 8
 SAMPLE_S = 0.5

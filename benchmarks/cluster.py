@@ -46,7 +46,7 @@ from benchmarks.ingress import drive
 from benchmarks.shards import own_s, processor_s, request, rounded, steady
 from benchmarks.system import arrived, load
 from benchmarks.tables import print_whole
-from headgate.testing import Server
+from headgate.testing.server import Server
 
 ROLES: Final = ("front", "control", "matcher", "dispatcher", "reader", "supervisor", "broker", "executor", "spark")
 """`matcher` is the driver; `executor` runs its tasks in the full set; `spark` is the master and the workers."""

@@ -27,8 +27,7 @@ from benchmarks.published.page import write
 from benchmarks.published.setups import filter_text, http
 from benchmarks.published.tables import show
 from benchmarks.shards import ROLES, processor_s, steady
-from headgate.testing import Server, object_of
-from headgate.testing.server import Object
+from headgate.testing.server import Object, Server, object_of
 
 WANTED = "this"
 SIZES = ("filters", "forms", "form_filters", "rounds", "events", "rate", "warm", "idle")

@@ -49,7 +49,7 @@ from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
 from headgate.rpc.service import CallContext, RpcCall
 from headgate.subscriptions.api import PREFIX, SubscriptionsApi
-from headgate.subscriptions.leases import AckResult, Leases
+from headgate.subscriptions.cursor import AckResult, Leases
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.store import SavedCursor
 from headgate_api import limits

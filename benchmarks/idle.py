@@ -33,7 +33,7 @@ from rich.table import Table
 from benchmarks.churn import descendants
 from benchmarks.latency import Receiver, load, produce, publish
 from benchmarks.tables import print_whole
-from headgate.testing import Server, parts_of
+from headgate.testing.server import Server, parts_of
 
 MEMORY_MB_MAX: Final = 1_000.0
 PROCESSOR_PERCENT_MAX: Final = 2.0

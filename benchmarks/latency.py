@@ -27,7 +27,7 @@ from rich.table import Table
 
 from benchmarks.objects import create_all, wait_ready
 from benchmarks.tables import print_whole
-from headgate.testing import Server, free_port, object_of
+from headgate.testing.server import Server, free_port, object_of
 
 REGIONS = ("eu-west-1", "eu-central-1", "us-east-1", "us-west-2", "ap-east-1")
 TIERS = ("free", "basic", "silver", "gold", "platinum")

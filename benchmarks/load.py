@@ -24,7 +24,7 @@ from typing import Any
 import httptools
 import uvloop
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 
 CLASSES = 100
 """Values of the field that the filters compare: each trigger wants one of them, 1 % of the events."""

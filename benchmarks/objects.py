@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pyreqwest.client import Client, ClientBuilder
 
-from headgate.testing import Server
-from headgate.testing.server import Object
+from headgate.testing.server import Object, Server
 
 CONNECTIONS = 8
 """Creations that come together share a commit."""

@@ -34,7 +34,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.settings import Settings
-from headgate.testing import Server, object_of
+from headgate.testing.server import Server, object_of
 from headgate_api.control.objects import Kind
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import BATCH_EVENTS_MAX

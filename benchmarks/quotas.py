@@ -39,7 +39,7 @@ from rich.table import Table
 from benchmarks.latency import Receiver
 from benchmarks.tables import print_whole
 from headgate.control.quota_rules import PUBLISH_EVENTS
-from headgate.testing import Server, free_port
+from headgate.testing.server import Server, free_port
 
 TIMES = 10
 GOAL = 1.3

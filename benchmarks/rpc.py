@@ -34,7 +34,7 @@ from headgate.ingress.publish_rpc import PublishRpc
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
 from headgate.server.rpc import serving
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api.limits import GC_YOUNG_OBJECTS, PUBLISH_REQUESTS_MAX
 from headgate_api.rpc.events import to_message
 from headgate_api.rpc.headgate_pb2 import PublishRequest, PublishResponse

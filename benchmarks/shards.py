@@ -29,7 +29,7 @@ import uvloop
 from benchmarks.churn import descendants
 from benchmarks.dispatch import subscriber
 from benchmarks.system import arrived, load
-from headgate.testing import Server, parts_of
+from headgate.testing.server import Server, parts_of
 
 CONNECTIONS = 16
 KEYS = 64

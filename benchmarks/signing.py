@@ -19,10 +19,9 @@ import uvloop
 from benchmarks.dispatch import BROKER, PARALLEL, cpu_s, event, subscriber
 from headgate.control.secret_store import SecretTable
 from headgate.delivery.authentication import Access, RequestAuthentication, message_id
-from headgate.delivery.clock import SYSTEM
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.post import HttpTransport, Transport
-from headgate.delivery.retry import Outcome
+from headgate.delivery.retry import SYSTEM, Outcome
 from headgate_api.control.metadata import Metadata
 from headgate_api.control.objects import AuthSpec, Secret, SecretAuth, SecretReference
 

@@ -27,7 +27,7 @@ import uvloop
 
 from benchmarks.dispatch import subscriber
 from benchmarks.ingress import drive
-from headgate.testing import Server
+from headgate.testing.server import Server
 
 BODY = (
     b'{"user":{"id":"u6151","tier":"basic"},"order":{"total":23.74,"items":[{"sku":"k221","n":1}]},'

@@ -5,7 +5,8 @@ python -m examples.client_publish 127.0.0.1:8081 default/default
 
 import sys
 
-from headgate_client import Client, new_event
+from headgate_client.sync import Client
+from headgate_client.values import new_event
 
 
 def main(server: str, broker: str, count: int = 100) -> int:

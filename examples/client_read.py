@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from headgate.expr import property
-from headgate_client import AsyncClient
+from headgate_client.aio import AsyncClient
 
 
 async def read(server: str, broker: str, start: str = "earliest") -> tuple[list[int], str]:

@@ -6,7 +6,7 @@ python -m examples.client_subscribe 127.0.0.1:8081 default/large-orders
 import asyncio
 import sys
 
-from headgate_client import AsyncClient
+from headgate_client.aio import AsyncClient
 
 
 async def consume(server: str, subscription: str, count: int | None = None) -> list[int]:

@@ -28,7 +28,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from headgate.testing import Server, free_port
+from headgate.testing.server import Server, free_port
 from headgate_api import DISTRIBUTION
 
 SECONDS_MAX: Final = 120.0

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from headgate.observe import logs
 from headgate.server.zygote import Zygote
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_cli.main import app
 
 

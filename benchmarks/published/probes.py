@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.churn import descendants, jvm_of
 from benchmarks.shards import ROLES, processor_s
-from headgate.testing import Server, parts_of
+from headgate.testing.server import Server, parts_of
 
 EVENTS_JFR = "jdk.GarbageCollection,jdk.ThreadAllocationStatistics"
 

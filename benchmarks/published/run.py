@@ -32,7 +32,7 @@ from benchmarks.published.setups import (
 )
 from benchmarks.shards import ROLES, SETTLED_S, processor_s, publish
 from benchmarks.system import arrivals, arrived
-from headgate.testing import Server
+from headgate.testing.server import Server
 
 Tell = Callable[[str], None]
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchmarks.tenants import path
-from headgate.testing import object_of
-from headgate.testing.server import Object
+from headgate.testing.server import Object, object_of
 
 BROKER = "main"
 QUIET = 5

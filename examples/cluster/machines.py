@@ -23,8 +23,7 @@ from examples.cluster.ledger import ORDERED
 from headgate.demo.run import BROKER, NAMESPACE, TRIGGERS, trigger_spec
 from headgate.store.config import TopicsConfig
 from headgate.store.kafka.matcher import REHEARSED, STANDS_BY
-from headgate.testing import ApiError, Server, parts_of
-from headgate.testing.server import Object
+from headgate.testing.server import ApiError, Object, Server, parts_of
 from headgate_api.errors import UnavailableError
 
 ROLES: Final = ("control,front,matcher,dispatcher,reader", "control,front,matcher,dispatcher")

@@ -23,7 +23,7 @@ from rich.table import Table
 from examples.cluster.ledger import Ledger
 from examples.cluster.machines import Machines, Sizes, running, set_up, wait_until
 from headgate.demo.run import BROKER, NAMESPACE, samples, serving
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 
 KEYS: Final = 5
 """Partition keys; the events of one are published one after the other."""

@@ -424,6 +424,10 @@ HANDSHAKE_S: Final = 86_400.0
 """How long a subscriber's permission counts before it is asked again."""
 HANDSHAKE_RETRY_S: Final = 30.0
 """Between two handshakes with a subscriber that did not agree."""
+HANDSHAKE_ANSWER_S_MAX: Final = 10.0
+"""For a subscriber's answer to a handshake."""
+HANDSHAKE_REFUSALS_CHECKED_MAX: Final = 100
+"""Refusals that are looked at when a Secret or a permission has changed; the others wait for HANDSHAKE_RETRY_S."""
 HANDSHAKE_GRANT_S: Final = 365 * 86_400
 """How long a permission by callback counts: somebody may have given it by hand."""
 HANDSHAKE_GRANTS_MAX: Final = 100_000

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from examples.openid_provider import command
 
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from tests.support import executable
 
 AUDIENCE = "urn:headgate"

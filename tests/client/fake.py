@@ -15,7 +15,7 @@ from grpc import aio
 
 from headgate_api.rpc import headgate_pb2 as pb
 from headgate_api.rpc.cloudevents_pb2 import CloudEvent
-from headgate_client import AsyncClient
+from headgate_client.aio import AsyncClient
 
 Point = Callable[[str], bool]
 """Whether the connection breaks at a point of the exchange, named after what has just happened."""

@@ -5,7 +5,9 @@ import asyncio
 import grpc
 import pytest
 
-from headgate_client import AsyncClient, ClosedError, ConflictError, DisconnectedError, InvalidInputError
+from headgate_api.errors import ConflictError, InvalidInputError
+from headgate_client.aio import AsyncClient
+from headgate_client.errors import ClosedError, DisconnectedError
 from tests.client.fake import BreakAt, Fake, connected, serving
 
 

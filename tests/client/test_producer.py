@@ -5,21 +5,19 @@ import asyncio
 import grpc
 import pytest
 
+from headgate_api.errors import ConflictError, NotFoundError, OverloadedError
 from headgate_api.event.errors import EventTooLargeError
 from headgate_api.limits import CLIENT_REQUEST_EVENTS_MAX, CLIENT_UNACKED_EVENTS_MAX, EVENT_BYTES_MAX
 from headgate_api.rpc import headgate_pb2 as pb
-from headgate_client import (
-    AsyncClient,
+from headgate_client.aio import AsyncClient
+from headgate_client.errors import (
     ClosedError,
-    ConflictError,
     DisconnectedError,
-    NotFoundError,
-    OverloadedError,
     ProducerNameTakenError,
     RefusedError,
     SequenceUnknownError,
-    new_event,
 )
+from headgate_client.values import new_event
 from tests.client.fake import BreakAt, Fake, serving
 
 

@@ -5,17 +5,13 @@ import asyncio
 import grpc
 import pytest
 
+from headgate_api.errors import InvalidInputError, NotFoundError
 from headgate_api.rpc import headgate_pb2 as pb
 from headgate_api.rpc.events import to_message
-from headgate_client import (
-    AsyncClient,
-    ClosedError,
-    InvalidInputError,
-    NotFoundError,
-    ServerError,
-    connection,
-    new_event,
-)
+from headgate_client import connection
+from headgate_client.aio import AsyncClient
+from headgate_client.errors import ClosedError, ServerError
+from headgate_client.values import new_event
 from tests.client.fake import BreakAt, Fake, connected, serving
 
 

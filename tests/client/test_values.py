@@ -10,20 +10,14 @@ from hypothesis import given, reject
 
 from headgate.expr import property
 from headgate_api import limits
+from headgate_api.errors import HeadgateError, InvalidInputError, OverloadedError
 from headgate_api.event.errors import EventError
 from headgate_api.event.json_format import decode_event, encode_event
-from headgate_client import (
-    AsyncClient,
-    Client,
-    DataKind,
-    HeadgateError,
-    InvalidInputError,
-    OverloadedError,
-    json_of,
-    new_event,
-)
+from headgate_api.event.model import DataKind
+from headgate_client.aio import AsyncClient
 from headgate_client.connection import Retry
-from headgate_client.values import condition_text, filter_message, place_text
+from headgate_client.sync import Client
+from headgate_client.values import condition_text, filter_message, json_of, new_event, place_text
 from tests.event.strategies import json_values
 
 

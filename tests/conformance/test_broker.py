@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 from headgate_conformance import broker
 from headgate_conformance.broker import CaseStatus
 from headgate_conformance.broker_context import BrokerAddress, CheckEnvironment

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from typer.testing import CliRunner
 
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_cli.main import app
 from headgate_conformance import broker
 from headgate_conformance.broker import CaseStatus

@@ -19,8 +19,7 @@ from headgate.control.admission import Admission
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.storage.commit import record_path
-from headgate.testing import Server
-from headgate.testing.server import free_port
+from headgate.testing.server import Server, free_port
 from headgate_api.control.objects import Kind
 from tests.auth.provider import Provider
 from tests.console.browser import Console, launched, opened

@@ -24,7 +24,7 @@ from headgate.deadletters.store import (
     SendQueue,
     StoredDeadLetter,
 )
-from headgate.delivery import encoding
+from headgate.delivery.events import Headers
 from headgate.delivery.retry import Outcome
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
@@ -302,7 +302,7 @@ class Net:
         self.got: list[str] = []
         self.flying = self.most = self.shuts_after = 0
 
-    async def post(self, url: str, headers: encoding.Headers, _: bytes, timeout_s: float) -> Outcome:
+    async def post(self, url: str, headers: Headers, _: bytes, timeout_s: float) -> Outcome:
         if "//hang" in url:
             await asyncio.sleep(timeout_s)
             return Outcome(0, "timeout")

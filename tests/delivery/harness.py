@@ -16,10 +16,9 @@ import uvloop
 
 from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.delivery.attempt_service import AttemptService
-from headgate.delivery.clock import SYSTEM
+from headgate.delivery.attempt_service import AttemptService, Replies
 from headgate.delivery.post import Transport
-from headgate.delivery.replies import Replies
+from headgate.delivery.retry import SYSTEM
 from headgate.delivery.subscribers import SubscriberHealth
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.plan import CompiledFilter, Verdict

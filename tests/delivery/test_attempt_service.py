@@ -8,11 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from headgate.delivery import encoding
-from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
+from headgate.delivery.attempt_service import Answered, AttemptService, OutgoingMessage, Recipient
+from headgate.delivery.events import binary
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
-from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Fate, Outcome
 from headgate.delivery.subscribers import Subscriber
 from headgate.event.trace import Context
@@ -61,7 +60,7 @@ class Spans:
 
 def message() -> OutgoingMessage:
     one = event(1)
-    return OutgoingMessage(*encoding.binary(one, "root"), one, one, "root")
+    return OutgoingMessage(*binary(one, "root"), one, one, "root")
 
 
 def delivery(failures: int = 0) -> Delivery:

@@ -21,11 +21,10 @@ from headgate.control.secret_rules import secret_with_defaults
 from headgate.control.store import Store
 from headgate.delivery.attempt_service import OutgoingMessage, Recipient
 from headgate.delivery.authentication import Access
-from headgate.delivery.clock import SYSTEM
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import HttpTransport
-from headgate.delivery.retry import Fate, Outcome, judge
+from headgate.delivery.retry import SYSTEM, Fate, Outcome, judge
 from headgate.delivery.subscribers import Subscriber, SubscriberHealth
 from headgate.storage.keyring import Keyring
 from headgate_api import limits

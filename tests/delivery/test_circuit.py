@@ -9,7 +9,7 @@ import pytest
 
 from headgate.delivery.retry import Outcome
 from headgate.delivery.subscribers import Circuit, Rate
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api import limits
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until

@@ -13,9 +13,8 @@ import pytest
 from headgate.auth.user import subject_of
 from headgate.control.store import Store
 from headgate.delivery.authentication import Access, RequestAuthentication
-from headgate.delivery.clock import SYSTEM
 from headgate.delivery.post import HttpTransport
-from headgate.delivery.retry import Outcome
+from headgate.delivery.retry import SYSTEM, Outcome
 from headgate.delivery.tokens import Identity, IdentityTokens
 from headgate.storage.keyring import Keyring
 from headgate_api.control.objects import AuthSpec

@@ -10,13 +10,12 @@ from structlog.testing import capture_logs
 
 from headgate.control.specs import delivery_rules
 from headgate.delivery import subscribers
-from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import Tried
 from headgate.delivery.lifecycle import Delivery
-from headgate.delivery.retry import Outcome, backoff_s, is_left
+from headgate.delivery.retry import Clocks, Outcome, backoff_s, is_left
 from headgate.delivery.subscribers import SubscriberHealth
 from headgate.delivery.targets import TargetState
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api import limits
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, spec, target
 from tests.support import until

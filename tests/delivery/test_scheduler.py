@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.control.routing import RoutingTable
+from headgate.delivery.attempt_service import Answered
 from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery, TargetDeliveries
 from headgate.delivery.post import Transport
-from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Outcome
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate

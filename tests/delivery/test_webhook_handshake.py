@@ -15,10 +15,9 @@ from aiohttp import web
 from headgate.control.egress import UrlPolicy
 from headgate.control.handshake_grants import allowed_per_s
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
-from headgate.delivery.clock import SYSTEM
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import HttpTransport
-from headgate.delivery.retry import Fate, Outcome, judge
+from headgate.delivery.retry import SYSTEM, Fate, Outcome, judge
 from headgate.delivery.subscribers import Subscriber
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.server.inward import inside

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.auth.json_web_tokens import trusted_issuers
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from tests.docs.test_tutorial import Terminals, run
 from tests.support import REPOSITORY
 

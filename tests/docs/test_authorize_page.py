@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from tests.docs.test_tutorial import Terminals, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(600)]

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from tests.docs.commands import OUTPUT, Step, stable, steps
 from tests.support import REPOSITORY, eventually, times
 

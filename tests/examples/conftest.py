@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 from tests.docs.test_tutorial import Terminals
 from tests.go_programs import grpcurl
 from tests.support import REPOSITORY, executable

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import Server
-from headgate_client import Client
+from headgate.testing.server import Server
+from headgate_client.sync import Client
 from tests.docs.commands import steps
 from tests.docs.test_tutorial import run
 from tests.examples.conftest import BUILD_S_MAX, Clone

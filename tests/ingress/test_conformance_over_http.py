@@ -9,7 +9,7 @@ import uvicorn
 
 from conformance import http
 from headgate.ingress.protocol import http_config
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_conformance.broker import CaseStatus
 from tests.ingress.support import FakeLog, ingress
 from tests.support import conformance

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.control import writes
 from headgate.control.admission import Admission
-from headgate.inspect.event_type_creator import EventTypeCreator
+from headgate.inspect.catalogue import EventTypeCreator
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog

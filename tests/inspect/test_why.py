@@ -26,9 +26,8 @@ from headgate.inspect.api import InspectApi
 from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.explanation import EventExplanation, EventFate, condition
 from headgate.inspect.file_records import DispatcherRecords, FileRecords
-from headgate.inspect.find import EventSearch, FoundEvent
+from headgate.inspect.find import EventSearch, FoundEvent, MatchRow
 from headgate.inspect.log_follower import LogFollower
-from headgate.inspect.records import MatchRow
 from headgate.inspect.why import Why
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter

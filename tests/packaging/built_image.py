@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 from tests.packaging.confined import USER, Confinement
 from tests.packaging.test_container import given, of, works_confined
 from tests.system.conftest import subscriber

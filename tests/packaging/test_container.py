@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.settings import Settings
-from headgate.testing import Server
+from headgate.testing.server import Server
 from headgate_cli.main import COMMANDS
 from tests.packaging.confined import USER, Confinement
 from tests.packaging.test_kubernetes import SINGLE, built, container, environment

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import headgate
-from headgate.testing import Server
+from headgate.testing.server import Server
 from tests.packaging.conftest import Wheels
 from tests.packaging.test_distributions import shared_files
 from tests.packaging.wheels import build, cached, commands, environment, uv

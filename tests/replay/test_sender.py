@@ -23,7 +23,7 @@ from headgate.replay.store import (
 )
 from headgate.shares import PlacesTakenError
 from headgate.storage.files import DispatcherDirectory
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api import limits
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, run, running, target
 from tests.support import until

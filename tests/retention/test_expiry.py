@@ -22,7 +22,7 @@ from headgate.observe import metrics
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.retention.floor import FloorFinder
 from headgate.storage.files import DispatcherDirectory
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api import limits
 from tests.delivery.harness import BROKER, EventLog, Routes, Running, Subscriber, event, matcher, run, running, target
 from tests.support import until

@@ -15,9 +15,8 @@ from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
 from headgate.scan.chunks import ChunkLog
-from headgate.scan.retained import RetainedLog
 from headgate.scan.scan import Scan
-from headgate.scan.source import Query
+from headgate.scan.source import Query, RetainedLog
 from headgate_api.control.errors import InvalidObjectError
 from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.event.model import Event

@@ -20,7 +20,7 @@ from headgate.ingress.partitions import Partitions
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
 from headgate.scan.chunks import ChunkLog
-from headgate.stream.readers import Readers
+from headgate.stream.follow import Readers
 from headgate.stream.request import read_request
 from headgate_api.control.errors import UnknownBrokerError
 from headgate_api.control.objects import Kind, ObjectKey

@@ -30,7 +30,7 @@ from headgate.storage.sqlite import (
     examine,
 )
 from headgate.subscriptions.store import SubscriptionStore
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api.control.objects import Kind
 from tests.commands import refused, serve
 from tests.match.events import append, event, writing

@@ -23,7 +23,7 @@ from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
-from headgate.outbox.shards import Shard
+from headgate.outbox.protocol import Shard
 from headgate.server import child, local_http
 from headgate.server.dead_letters import DeadLettersFront
 from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
@@ -32,7 +32,7 @@ from headgate.server.kafka.partition_owners import PartitionOwners
 from headgate.server.kafka.peers import PeerServers
 from headgate.settings import Settings
 from headgate.storage.files import directories_of
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from tests.deadletters.test_api import BASE
 from tests.deadletters.test_sender import letter
 from tests.delivery.harness import attempt_service, target

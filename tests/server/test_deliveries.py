@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from headgate.delivery import encoding
+from headgate.delivery.events import encoded
 from headgate.server.refusals import NoDeliveries
 from tests.delivery.harness import event
 from tests.ingress.support import call, fallback
@@ -17,7 +17,7 @@ from tests.ingress.support import call, fallback
 @pytest.mark.parametrize("form", ["binary", "json", "batch"])
 @pytest.mark.parametrize("reply", [True, False])
 def test_no_delivery_is_a_request_to_the_api(form: Literal["binary", "json", "batch"], reply: bool) -> None:
-    headers, _ = encoding.encoded(event(1), "0-1-a", form, reply=reply)
+    headers, _ = encoded(event(1), "0-1-a", form, reply=reply)
     answer, _ = asyncio.run(call(NoDeliveries(fallback), path="/apis/x", headers=headers))
     assert (answer.status, json.loads(answer.body)["code"]) == (403, "delivery-refused")
     answer, _ = asyncio.run(call(NoDeliveries(fallback), path="/apis/x", headers=[("content-type", "text/plain")]))

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from headgate.control.store import Store
 from headgate.server import doctor
 from headgate.settings import Settings
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_cli.main import app
 from tests.commands import headgate
 

@@ -15,7 +15,7 @@ import pytest
 
 from headgate.server import child
 from headgate.settings import Settings
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from tests.support import eventually, small_disk
 
 

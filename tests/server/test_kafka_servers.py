@@ -30,7 +30,9 @@ from headgate.store.config import ClusterConfig, KafkaConfig
 from headgate.store.kafka.topics import Admin
 from headgate.testing.server import START_S_MAX, ApiError, Server, object_of, parts_of
 from headgate_api.limits import KAFKA_APPEND_S_MAX
-from headgate_client import AsyncClient, AsyncProducer, new_event
+from headgate_client.aio import AsyncClient
+from headgate_client.producer import AsyncProducer
+from headgate_client.values import new_event
 from tests.store.contract import PARTITIONS
 from tests.store.stores import KafkaReader, kafka_config
 from tests.support import eventually, executable

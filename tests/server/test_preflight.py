@@ -15,7 +15,7 @@ import pytest
 from headgate.cli.serve import exit_status
 from headgate.server import datadir, listening
 from headgate.settings import Settings
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from tests.commands import refused, serve
 
 HEADGATE = Path(sys.executable).with_name("headgate")

@@ -24,7 +24,7 @@ from headgate.server.authentication import Authentication
 from headgate.server.forwarded_calls import is_gone
 from headgate.settings import Settings
 from headgate.shares import FairPlaces
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api import limits
 from headgate_api.errors import ConflictError, UnavailableError
 from headgate_api.rpc import headgate_pb2 as pb

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from headgate.delivery import gauges
+from headgate.delivery import scheduler
 from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.writer import PartitionWriter
@@ -21,7 +21,7 @@ from headgate.server import child, front, retention
 from headgate.server.listening import AddressError
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api import limits
 
 WAIT_S_MAX = 20.0
@@ -80,7 +80,7 @@ def test_gauges_go_on_when_they_cannot_be_sampled_for_a_while(monkeypatch: pytes
     failing: list[Exception] = [OSError("Input/output error"), CorruptChunkError(Path("log"), 0, "wrong checksum")]
     sampled: list[bool] = []
 
-    class Sick(gauges.Gauges):
+    class Sick(scheduler.Gauges):
         def __init__(self) -> None:
             """With nothing to look at."""
 
@@ -104,7 +104,7 @@ def test_gauges_go_on_when_they_cannot_be_sampled_for_a_while(monkeypatch: pytes
 def test_the_outbox_is_measured_while_retention_removes_segments(tmp_path: Path) -> None:
     (tmp_path / "1.seg").write_bytes(bytes(3))
     (tmp_path / "2.seg").symlink_to("removed")  # listed, and not there when it is looked at
-    assert gauges._bytes(tmp_path) == 3
+    assert scheduler._bytes(tmp_path) == 3
 
 
 def test_an_error_nobody_expected_ends_the_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,9 +30,11 @@ from headgate.server import front, local_http, rpc
 from headgate.server.front import HttpListeners
 from headgate.server.inward import InwardTransport, SplitTransport, transports
 from headgate.settings import Settings
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api import limits
-from headgate_client import AsyncClient, HandshakeError, HeadgateError
+from headgate_api.errors import HeadgateError
+from headgate_client.aio import AsyncClient
+from headgate_client.errors import HandshakeError
 from tests.certificates import Authority
 from tests.delivery.harness import Subscriber
 

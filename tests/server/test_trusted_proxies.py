@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from headgate.ingress.errors import send_body
 from headgate.server.front import HttpListeners
 from headgate.settings import Settings
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 
 
 async def client_seen(scope: Any, receive: Any, send: Any) -> None:

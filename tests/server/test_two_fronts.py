@@ -25,8 +25,9 @@ from headgate.log.reader import PartitionReader
 from headgate.server import child, ready
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
-from headgate.testing import free_port
-from headgate_client import AsyncClient, new_event
+from headgate.testing.server import free_port
+from headgate_client.aio import AsyncClient
+from headgate_client.values import new_event
 from tests.support import eventually
 
 WAIT_S_MAX = 60.0

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from headgate.outbox.protocol import RunActive
-from headgate.outbox.shards import dispatcher_of
+from headgate.outbox.protocol import RunActive, dispatcher_of
 from headgate.store.kafka.outbox_records import (
     EventRecord,
     HelloRecord,

@@ -21,13 +21,13 @@ from unittest import mock
 
 from headgate.control.routing import Target
 from headgate.deadletters.store import DeadLetterStore
-from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import CursorChange, CursorStore, Flusher
+from headgate.delivery.retry import Clocks
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
-from headgate.outbox.shards import Shard
+from headgate.outbox.protocol import Shard
 from headgate.server import dispatcher as composition
 from headgate.server import inward
 from headgate.server.shard_deliveries import SenderIdentity

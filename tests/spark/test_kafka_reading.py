@@ -22,11 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.control.specs import DEFAULT_RULE
 from headgate.control.store import Store
 from headgate.ingress.encode import Entries
-from headgate.spark import read_events
+from headgate.spark.reading import read_events
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.records import encode_record
 from headgate.store.kafka.topics import Admin
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api.errors import HeadgateError
 from headgate_api.event.model import Event
 from tests.filter.hostile_events import random_event

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.control.store import Store
 from headgate.event.arrow import StoredEvent
 from headgate.filter.cel.errors import FilterError
-from headgate.spark import EventsAddressError, read_events
 from headgate.spark.connector import use_connector
-from headgate.spark.errors import ConnectorMissingError
+from headgate.spark.errors import ConnectorMissingError, EventsAddressError
+from headgate.spark.reading import read_events
 from headgate.spark.topic_events import KafkaAddress, kafka_address
 from headgate.storage.sqlite import DatabaseNewerError, DatabaseOlderError
 from headgate_api.event.model import DataKind, Event

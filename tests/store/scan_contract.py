@@ -37,7 +37,7 @@ from headgate.scan.search import EventFinder, FilterSearch, latest
 from headgate.scan.source import EARLIEST, NEXT, Query, ReadableLog, start_offsets
 from headgate.stream import follow
 from headgate.stream.api import ReadApi
-from headgate.stream.readers import Readers
+from headgate.stream.follow import Readers
 from headgate.stream.request import ReadRequest, read_request
 from headgate_api.event.model import DataKind, Event
 from headgate_api.event.rfc3339 import text as time_text

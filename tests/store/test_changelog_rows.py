@@ -12,7 +12,7 @@ import pytest
 
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore, Ended, Reschedule, StoredDeadLetter
 from headgate.delivery.cursors import CursorChange, TargetCursor, Tried
-from headgate.outbox.shards import Shard
+from headgate.outbox.protocol import Shard
 from headgate.store.kafka.changelog import CHANGELOG_ROWS, rows_alone
 from headgate.store.kafka.outbox_records import OutboxState
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace
@@ -147,7 +147,7 @@ def test_a_new_owner_knows_a_place_before_every_row_that_it_needs(
         ]
         cursors.flush(CursorChange(handed, {}, lags, [each for each in caught_up if each not in behind]))
         needed = min([handed, *behind.values()])
-        assert cursors.oldest_needed(handed) == needed
+        assert cursors.load().oldest_needed == needed
         assert cursors.place == place(position)
         assert len(topic.records) < 100
         if number % 20 == 0:

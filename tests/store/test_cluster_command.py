@@ -12,7 +12,7 @@ from clusters.kafka import Kafka
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from headgate.store.config import TopicsConfig
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from tests.commands import Said, headgate
 
 pytestmark = pytest.mark.kafka

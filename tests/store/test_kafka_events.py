@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.client import KafkaUnreachableError
 from headgate.store.kafka.records import RecordError
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api.errors import UnavailableError
 from tests.store.contract import EventStoreContract, entries, event, stored
 from tests.store.stores import KafkaReader, KafkaStore, deployed, kafka_config

@@ -22,7 +22,7 @@ from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import KafkaUnreachableError
 from headgate.store.kafka.objects import OBJECT_ROWS, KafkaObjects, ObjectsLostError
 from headgate.store.kafka.rows import RowRecordError
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api.control.errors import ObjectNotFoundError
 from headgate_api.errors import InvalidInputError, TooLargeError
 from headgate_api.limits import OBJECT_CACHE_AGE_S_MAX

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.filter.compile.plan import Verdict
-from headgate.outbox.shards import dispatcher_of
+from headgate.outbox.protocol import dispatcher_of
 from headgate.server.kafka import instance
 from headgate.server.kafka.dispatcher import KafkaDispatcher
 from headgate.server.kafka.partition_answers import partitions_api

@@ -22,7 +22,7 @@ from headgate.store.kafka.records import RecordError
 from headgate.store.kafka.scan import KafkaLog
 from headgate.stream.follow import Turn
 from headgate.stream.request import read_request
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 from headgate_api.errors import UnavailableError
 from tests.store.contract import BROKER, entries
 from tests.store.scan_contract import (

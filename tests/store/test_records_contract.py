@@ -18,8 +18,7 @@ from headgate.deadletters.store import DeadLetterState
 from headgate.delivery.journal import Origin
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.file_records import FileRecords
-from headgate.inspect.find import EventSearch, find_event
-from headgate.inspect.records import KnownEvent, Records
+from headgate.inspect.find import EventSearch, KnownEvent, Records, find_event
 from headgate.log.directory import LogDirectory
 from headgate.server import local_http
 from headgate.server.dispatcher_group import DispatcherQuestion, asked

@@ -31,7 +31,7 @@ from headgate.scan.scan import Piece, Scan
 from headgate.server.local_http import ProcessProxy
 from headgate.stream import api, follow
 from headgate.stream.api import ReadApi
-from headgate.stream.readers import Readers
+from headgate.stream.follow import Readers
 from headgate_api.event.model import DataKind, Event
 
 BROKER = "ns/b"

@@ -14,8 +14,8 @@ import pytest
 from headgate.expr import property
 from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog
+from headgate.stream.follow import Readers
 from headgate.stream.read_rpc import ReadRpc
-from headgate.stream.readers import Readers
 from headgate_api import limits
 from headgate_api.rpc.events import from_messages
 from headgate_api.rpc.headgate_pb2 import Filter, ReadRequest, ReadResponse
@@ -210,7 +210,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, messages: list[Any], status: grpc
 
 
 def test_there_is_a_bound_on_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.stream.readers.READERS_MAX", 1)
+    monkeypatch.setattr("headgate.stream.follow.READERS_MAX", 1)
     assert limits.READERS_MAX > 1
 
     async def work() -> None:

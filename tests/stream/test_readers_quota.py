@@ -19,7 +19,7 @@ from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
 from headgate.observe.metrics import QUOTA_READERS
 from headgate.scan.chunks import ChunkLog
-from headgate.stream.readers import Readers
+from headgate.stream.follow import Readers
 from headgate.stream.request import read_request
 from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.errors import OverloadedError

@@ -20,7 +20,7 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.source import Query, ReadableLog
-from headgate.stream.readers import Readers
+from headgate.stream.follow import Readers
 from headgate.stream.request import read_request
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import READ_THREADS

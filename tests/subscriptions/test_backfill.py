@@ -21,11 +21,11 @@ from headgate.log.directory import LogDirectory
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner
-from headgate.subscriptions.errors import PlaceNotFoundError
-from headgate.subscriptions.messages import SeekGoal
+from headgate.subscriptions.messages import PlaceNotFoundError, SeekGoal
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
+from headgate_api import limits
 from headgate_api.event.names import path_of
 from tests.delivery.harness import BROKER, EPOCH, EventLog, event, run, spec
 
@@ -270,6 +270,25 @@ def test_a_broker_made_anew_has_its_own_history(tmp_path: Path, history: str) ->
             assert await world.drain() == wanted, place
         with pytest.raises(PlaceNotFoundError):
             await world.subscriptions.seek(NAME, SeekGoal(first="data.n < 6"))
+        world.close()
+
+    run(work(), 60)
+
+
+def test_filter_errors_of_a_history_are_counted_once_however_little_a_pull_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        world = World(tmp_path, "beginning", "12 / (data.n % 4) > 0")
+        world.start()
+        world.append(0, 8)
+        world.generation = 1
+        monkeypatch.setattr(limits, "PULL_BYTES_MAX", 0)
+        for offset in (1, 2, 3, 5, 6, 7):
+            assert [one.offset for one in await world.pull()] == [offset]
+        assert await world.pull() == []
+        stats = await world.subscriptions.stats(NAME)
+        assert (stats.processed, stats.accepted, stats.errors) == (6, 6, 2)
         world.close()
 
     run(work(), 60)

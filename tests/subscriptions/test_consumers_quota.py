@@ -13,8 +13,7 @@ from headgate.control.quota_rules import CONSUMERS
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.shares import PlacesTakenError
-from headgate.subscriptions.errors import ConsumersQuotaError, SubscriptionNotFoundError
-from headgate.subscriptions.messages import PullResult
+from headgate.subscriptions.messages import ConsumersQuotaError, PullResult, SubscriptionNotFoundError
 from headgate.subscriptions.service import Subscriptions
 from headgate_api import limits
 from tests.subscriptions.world import NAME, World, run

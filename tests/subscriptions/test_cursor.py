@@ -19,8 +19,7 @@ from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
-from headgate.subscriptions.errors import AckIdError, ConsumerBusyError, SubscriptionNotFoundError
-from headgate.subscriptions.messages import PullResult
+from headgate.subscriptions.messages import AckIdError, ConsumerBusyError, PullResult, SubscriptionNotFoundError
 from headgate.subscriptions.store import SubscriptionStore
 from headgate_api import limits
 from headgate_api.event import rfc3339

@@ -13,8 +13,13 @@ from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import RowPage
 from headgate.outbox.writer import OUTBOX_SCHEMA
 from headgate.scan.pages import Located, ScanPage, ScanRequest
-from headgate.subscriptions.errors import PlaceNotFoundError, SeekBusyError, SeekCancelledError
-from headgate.subscriptions.messages import CompletedSeek, SeekGoal
+from headgate.subscriptions.messages import (
+    CompletedSeek,
+    PlaceNotFoundError,
+    SeekBusyError,
+    SeekCancelledError,
+    SeekGoal,
+)
 from headgate_api.errors import InvalidInputError
 from headgate_api.positions import PositionError
 from tests.delivery.harness import EPOCH, EventLog, event

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 from tests.system.secured import Secured, key_line, secured_server
 from tests.system.subscriber import Subscriber
 

@@ -25,10 +25,10 @@ from typing import Any
 
 from headgate.control.store import Store
 from headgate.delivery.cursors import CursorStore
-from headgate.outbox.shards import dispatcher_of
+from headgate.outbox.protocol import dispatcher_of
 from headgate.storage.files import directories_of
 from headgate.subscriptions.store import SubscriptionStore
-from headgate.testing import START_S_MAX, Server, parts_of
+from headgate.testing.server import START_S_MAX, Server, parts_of
 from tests import support
 from tests.delivery import harness
 from tests.support import eventually, times

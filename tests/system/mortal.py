@@ -15,7 +15,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from headgate_client import AsyncClient, Received, new_event
+from headgate_client.aio import AsyncClient
+from headgate_client.values import Received, new_event
 
 RATE_PER_S = 200
 EVENTS_AT_ONCE = 20

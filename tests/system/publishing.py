@@ -7,8 +7,9 @@ import json
 import time
 from typing import Any, Final
 
-from headgate.testing import Server
-from headgate_client import Client, NotFoundError
+from headgate.testing.server import Server
+from headgate_api.errors import NotFoundError
+from headgate_client.sync import Client
 
 SECONDS_MAX: Final = 120.0
 

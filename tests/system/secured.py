@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.control.bootstrap import ROLES
-from headgate.testing import Server
+from headgate.testing.server import Server
 from tests.auth.provider import CI, Provider
 from tests.certificates import Authority
 from tests.commands import told

@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from headgate.testing import free_port
+from headgate.testing.server import free_port
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from typing import Any
 import grpc
 
 from headgate.auth.routes import EVENTING, OWN, RBAC
-from headgate.testing import Server
+from headgate.testing.server import Server
 from headgate_api.rpc.errors import ERROR
-from headgate_client import Client
+from headgate_client.sync import Client
 from tests.commands import Said, headgate
 from tests.support import executable
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.ingress.partitions import partition_of_key
-from headgate.testing import Server, free_port
+from headgate.testing.server import Server, free_port
 from tests.support import eventually
 from tests.system.kills import stored
 from tests.system.publishing import Publisher

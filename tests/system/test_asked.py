@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.filter.cel.evaluate import OutcomeKind, program
-from headgate.testing import Server
+from headgate.testing.server import Server
 from headgate_api.event.model import DataKind, Event
 from tests.commands import headgate, told
 from tests.support import eventually

@@ -16,8 +16,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from headgate.storage.keyring import key_name
-from headgate.testing import ApiError, Server
-from headgate.testing.server import condition, free_port
+from headgate.testing.server import ApiError, Server, condition, free_port
 from tests.control.test_secrets import files_with, sealed
 from tests.support import eventually, times
 from tests.system.publishing import SECONDS_MAX, Publisher

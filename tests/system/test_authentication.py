@@ -20,10 +20,11 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import Server
-from headgate_api.errors import UnauthenticatedError
+from headgate.testing.server import Server
+from headgate_api.errors import HeadgateError, UnauthenticatedError
 from headgate_api.limits import TOKEN_BYTES_MAX
-from headgate_client import Client, HeadgateError, new_event
+from headgate_client.sync import Client
+from headgate_client.values import new_event
 from tests.auth.issuing import Issuer, b64
 from tests.auth.provider import AUDIENCE, Provider
 from tests.commands import headgate

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 from tests.commands import headgate, told
 from tests.system.publishing import Publisher, broker
 

@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from headgate.testing import Server
-from headgate_client import Client
+from headgate.testing.server import Server
+from headgate_client.sync import Client
 from tests.support import eventually
 from tests.system.publishing import SECONDS_MAX, Publisher
 from tests.system.secured import key_line

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import ApiError, Server
-from headgate_client import Client, new_event
+from headgate.testing.server import ApiError, Server
+from headgate_client.sync import Client
+from headgate_client.values import new_event
 from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber

@@ -15,18 +15,12 @@ from examples.client_read import read as read_orders
 from examples.client_subscribe import consume as consume_orders
 
 from headgate.expr import property, publish_time
-from headgate.testing import Server
-from headgate_api.errors import UnavailableError
-from headgate_client import (
-    AsyncClient,
-    Client,
-    ConflictError,
-    DataKind,
-    InvalidInputError,
-    NotFoundError,
-    SeekProgress,
-    new_event,
-)
+from headgate.testing.server import Server
+from headgate_api.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from headgate_api.event.model import DataKind
+from headgate_client.aio import AsyncClient
+from headgate_client.sync import Client
+from headgate_client.values import SeekProgress, new_event
 from tests.support import eventually
 from tests.system.publishing import broker
 

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import Server
-from headgate_client import AsyncClient, Client, new_event
+from headgate.testing.server import Server
+from headgate_client.aio import AsyncClient
+from headgate_client.sync import Client
+from headgate_client.values import new_event
 from tests.support import eventually
 from tests.system import mortal
 from tests.system.kills import KILLS, SEED

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import Server
-from headgate.testing.server import ApiError
+from headgate.testing.server import ApiError, Server
 from tests.commands import told
 from tests.support import eventually
 from tests.system.subscriber import Subscriber

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import Server, condition
+from headgate.testing.server import Server, condition
 from headgate_api import limits
 from tests.commands import told
 from tests.support import eventually

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 from headgate_api.errors import HeadgateError
-from headgate_client import Client, new_event
+from headgate_client.sync import Client
+from headgate_client.values import new_event
 from tests.support import eventually, executable
 from tests.system.secured import CREW, Secured
 from tests.system.subscriber import Subscriber

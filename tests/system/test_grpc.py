@@ -15,7 +15,7 @@ import pytest
 from benchmarks.load import processes
 from grpc import aio
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 from headgate_api.event.model import DataKind, Event
 from headgate_api.rpc import headgate_pb2 as pb
 from headgate_api.rpc.events import to_message

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import ApiError, Server
+from headgate.testing.server import ApiError, Server
 from tests.commands import told
 from tests.support import DEPTH, eventually
 from tests.system.publishing import Publisher, broker

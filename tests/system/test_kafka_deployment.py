@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headgate.store.config import ClusterConfig, SourceConfig, SparkConfig
 from headgate.store.kafka.topics import Admin
 from headgate.testing.server import Object, Server, condition
-from headgate_client import Client
+from headgate_client.sync import Client
 from tests.commands import told
 from tests.store.contract import PARTITIONS
 from tests.store.outbox_stream import outbox_config

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import ApiError, Server, condition
+from headgate.testing.server import ApiError, Server, condition
 from tests.support import eventually, times
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber

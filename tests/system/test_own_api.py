@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 from tests.support import eventually
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import Server, condition
-from headgate.testing.server import ApiError
+from headgate.testing.server import ApiError, Server, condition
 from headgate_api.control.objects import PAUSED_ANNOTATION
 from tests.commands import headgate, told
 from tests.support import eventually

@@ -10,9 +10,9 @@ from contextlib import suppress
 
 import pytest
 
-from headgate.testing import Server
-from headgate.testing.server import ApiError
-from headgate_client import Client, Event
+from headgate.testing.server import ApiError, Server
+from headgate_api.event.model import Event
+from headgate_client.sync import Client
 from tests.support import eventually
 from tests.system.publishing import Publisher
 

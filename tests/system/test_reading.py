@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import Server
+from headgate.testing.server import Server
 from tests.system.publishing import Publisher
 
 pytestmark = pytest.mark.system

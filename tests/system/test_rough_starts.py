@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import START_S_MAX, Server, free_port, parts_of
+from headgate.testing.server import START_S_MAX, Server, free_port, parts_of
 from tests.support import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]

@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.observe.metrics import DECLARED
-from headgate.testing import Server
+from headgate.testing.server import Server
 from headgate_api.limits import DRAIN_S_MAX
 from tests.commands import headgate, told
 from tests.support import eventually

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import START_S_MAX, Server, object_of, parts_of
-from headgate_client import Client
+from headgate.testing.server import START_S_MAX, Server, object_of, parts_of
+from headgate_client.sync import Client
 from tests.support import eventually
 from tests.system.keeping import Keeping
 from tests.system.kills import ARGUMENTS, DISPATCHERS, PARTS, owners

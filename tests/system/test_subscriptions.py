@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import ApiError, Server
+from headgate.testing.server import ApiError, Server
 from tests.support import eventually, times
 from tests.system.publishing import Publisher, broker
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import Server, free_port
+from headgate.testing.server import Server, free_port
 from tests import commands
 from tests.commands import headgate
 from tests.support import eventually

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import Server
-from headgate_client import Client, HeadgateError, new_event
+from headgate.testing.server import Server
+from headgate_api.errors import HeadgateError
+from headgate_client.sync import Client
+from headgate_client.values import new_event
 from tests.certificates import Authority, Pair
 from tests.commands import headgate
 from tests.go_programs import grpcurl as built_grpcurl

@@ -14,7 +14,8 @@ from headgate.auth.routes import CALLS, EVENTING, OWN, RBAC, ROUTES, RightOfRout
 from headgate_api.control.objects import Kind
 from headgate_api.errors import HeadgateError
 from headgate_api.rpc import headgate_pb2 as pb
-from headgate_client import Client, new_event
+from headgate_client.sync import Client
+from headgate_client.values import new_event
 from tests.support import eventually
 from tests.system.secured import OWN_ROLES, Secured
 from tests.system.teams import ABSENT, NOWHERE, OBJECTS, TEAMS, THERE, Teams, ids, nameless

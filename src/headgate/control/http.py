@@ -64,7 +64,9 @@ def json_response(value: JsonObject | msgspec.Struct, status_code: int = 200) ->
     return Response(msgspec.json.encode(value), status_code, media_type=JSON)
 
 
-async def read_body(request: Request, types: frozenset[str], bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
+async def read_body(
+    request: Request, types: frozenset[str] = frozenset({JSON}), bytes_max: int = OBJECT_BYTES_MAX
+) -> bytes:
     """The request's body, bounded."""
     chunks = bytearray()
     async for chunk in request.stream():

@@ -55,7 +55,6 @@ _PREFIX: Final = f"/apis/{OWN_API_VERSION}"
 LIST: Final = f"{_PREFIX}/deadletters"
 BASE: Final = f"{_PREFIX}/namespaces/{{namespace}}/deadletters"
 _T = TypeVar("_T")
-_TYPES: Final = frozenset({JSON})
 _Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
 
 
@@ -312,7 +311,7 @@ def _view(found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
 
 async def _selection(request: Request) -> Selection:
     """What is to be redriven or discarded: dead letters that are still to be sent only for those who name them."""
-    body = await read_body(request, _TYPES)
+    body = await read_body(request)
     selection = await decoded_as(request, body, Selection, "the body is no selection of dead letters")
     if selection.ids or selection.state:
         return selection

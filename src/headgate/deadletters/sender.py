@@ -33,11 +33,11 @@ from headgate.deadletters.store import (
     StoredDeadLetter,
     Totals,
 )
-from headgate.delivery import encoding
 from headgate.delivery.attempt_service import DEFAULT_RULES, AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.authentication import Access
 from headgate.delivery.cursors import Tried
 from headgate.delivery.dead_letter import DeadLetter
+from headgate.delivery.events import as_dead_letter, encoded
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, Outcome
@@ -46,7 +46,7 @@ from headgate.event.hops import root_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
-from headgate.outbox.shards import WHOLE, Shard
+from headgate.outbox.protocol import WHOLE, Shard
 from headgate.outbox.writer import WhenDurable, always_durable, until_durable
 from headgate.shares import has_share
 from headgate.storage.commit import Committer
@@ -442,9 +442,9 @@ def _message(dead_letter: StoredDeadLetter, rules: DeliveryRules, *, redriving: 
     if redriving:  # somebody's will: it begins anew
         root = f"redrive-{dead_letter.id}-{dead_letter.due_us}"
     else:  # to a sink that may be a broker
-        event = encoding.dead(event, dead_letter.destination, dead_letter.code, dead_letter.data)
+        event = as_dead_letter(event, dead_letter.destination, dead_letter.code, dead_letter.data)
         root = root_of(event) or f"letter-{dead_letter.id}-{dead_letter.died_us}"
-    headers, body = encoding.encoded(event, root, rules.format, reply=redriving)
+    headers, body = encoded(event, root, rules.format, reply=redriving)
     return OutgoingMessage(headers, body, event, dead_letter.event, root)
 
 

@@ -17,10 +17,9 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Protocol
 
-from headgate.delivery import encoding
 from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMessage, Recipient
-from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, dead_letter_of, give_up
-from headgate.delivery.events import EventGoneError, Events, SharedEvent, load_or_none
+from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, give_up
+from headgate.delivery.events import EventGoneError, Events, SharedEvent, batched, load_or_none
 from headgate.delivery.lifecycle import Attempt, Delivery
 from headgate.delivery.permits import PermitCounts, Permits
 from headgate.delivery.retry import UNSENT, Fate, Outcome, judge, left_s
@@ -310,10 +309,8 @@ class Attempts:
     async def _give_up_unjudged(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
         """Store the dead letter of an event for which the filter is an error."""
         message = self._final_check.message(state.target, event).encode()
-        outcome = Outcome(CODE_FILTER_ERROR, body=message[: limits.ERROR_BODY_BYTES_MAX])
-        now_us = self._clock_us()
-        made = dead_letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us)
-        await self._dead_letters.put(made)
+        outcome = Outcome(CODE_FILTER_ERROR, "filter-error", body=message)
+        await give_up(self._dead_letters, state.target, delivery, event, outcome, now_us=self._clock_us())
 
     def _heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
         """What an attempt says of the target's speed, whatever becomes of the event."""
@@ -429,7 +426,7 @@ def _message(to: Recipient, members: Members) -> OutgoingMessage:
     event = furthest = members[0][1]
     if to.rules.format == "batch":
         furthest = max((member for _, member in members), key=lambda member: hops_of(member.event))
-        headers, body = encoding.batch([member.event for _, member in members], furthest.event, furthest.root)
+        headers, body = batched([member.event for _, member in members], furthest.event, furthest.root)
     else:
         headers, body = event.wire if to.rules.format == "binary" else event.wire_json
     count = len(members)

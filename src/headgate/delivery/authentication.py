@@ -20,9 +20,8 @@ from headgate.auth.user import subject_of
 from headgate.control.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
 from headgate.control.routing import Target
 from headgate.control.secret_store import SecretTable
-from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
-from headgate.delivery.retry import CREDENTIALS, Outcome
+from headgate.delivery.retry import CREDENTIALS, Clocks, Outcome
 from headgate.delivery.tokens import Identity, IdentityTokens, Tokens
 from headgate.delivery.webhook_handshake import ORIGIN, Handshakes
 from headgate_api import limits

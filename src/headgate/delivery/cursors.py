@@ -20,10 +20,11 @@ import asyncio
 import sqlite3
 import time
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -64,14 +65,41 @@ class TargetCursor:
     pending: tuple[int, ...]  # positions below `lag_from` (or G) that have not ended, in order
     retries: tuple[Tried, ...] = ()  # those of them that have failed
 
+    @property
+    def oldest(self) -> int | None:
+        """The first position below G that has not ended; None when all have."""
+        return self.pending[0] if self.pending else self.lag_from
 
-@dataclass(frozen=True, slots=True)
+    def waits(self, position: int) -> bool:
+        """Whether the target's row at a position below G has not ended."""
+        if self.lag_from is not None and position >= self.lag_from:
+            return True
+        at = bisect_left(self.pending, position)
+        return self.pending[at : at + 1] == (position,)
+
+
+@dataclass(frozen=True)
 class Cursors:
     """Everything that is remembered, at one moment; `position` is G, the watermarks are per log partition."""
 
     position: int = 0
     watermarks: dict[int, int] = field(default_factory=dict)
     targets: tuple[TargetCursor, ...] = ()
+
+    @cached_property
+    def behind(self) -> dict[int, TargetCursor]:
+        """The targets that are behind, by id."""
+        return {one.target: one for one in self.targets}
+
+    @property
+    def oldest_needed(self) -> int:
+        """The lowest position that a restart would read again: G, or what a target has not ended below it."""
+        return min([self.position, *(one.oldest for one in self.targets if one.oldest is not None)])
+
+    def has_ended(self, target: int, position: int) -> bool:
+        """Whether the delivery of a trigger's row has ended; what stands behind G is not handed out yet."""
+        one = self.behind.get(target)
+        return position < self.position and (one is None or not one.waits(position))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +150,6 @@ class CursorStore(StoreFile):
         connection.executemany("REPLACE INTO watermarks VALUES (?, ?)", change.watermarks.items())
         connection.executemany("DELETE FROM targets WHERE id = ?", [(target,) for target in change.done])
         connection.executemany("REPLACE INTO targets VALUES (?, ?, ?, ?)", map(_row, change.behind))
-
-    def oldest_needed(self, position: int) -> int:
-        """The lowest position that a restart would read again: `position`, or what a target has not ended below it."""
-        rows = self._connection.execute("SELECT lag_from, pending FROM targets")
-        needed = [array("q", pending[:8])[0] if pending else lag_from for lag_from, pending in rows]
-        return min((one for one in needed if one is not None), default=position)
 
     def clear(self) -> None:
         with self._transaction() as connection:

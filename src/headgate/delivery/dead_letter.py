@@ -53,10 +53,7 @@ class DeadLetterQueue(Protocol):
         """Whether a namespace has as many dead letters as its quota or share allows: better not to wait then."""
 
 
-def dead_letter_of(
-    target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, reason: str, now_us: int
-) -> DeadLetter:
-    """The dead letter of a delivery that is given up after this outcome."""
+def _dead_letter(target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, now_us: int) -> DeadLetter:
     words = f"{outcome.reason}: {outcome.detail}".encode() if outcome.reason else b""
     return DeadLetter(
         target=target.id,
@@ -67,7 +64,7 @@ def dead_letter_of(
         broker=path_of(event.broker),
         event=event.event,
         died_us=now_us,
-        reason=reason,
+        reason=outcome.label,
         destination=target.subscriber_uri or _path(target),
         code=outcome.status or CODE_NO_ANSWER,
         data=(outcome.body or words)[: limits.ERROR_BODY_BYTES_MAX],
@@ -79,10 +76,13 @@ def dead_letter_of(
 async def give_up(
     queue: DeadLetterQueue, target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, now_us: int
 ) -> str:
-    """Store the dead letter of a delivery that failed for good; `dead_lettered`, or `failed` where there is no sink."""
+    """Store the dead letter of a delivery that is given up; `dead_lettered`, or `failed` where there is no sink.
+
+    The outcome is that of its last attempt, or says by its reason why there is none.
+    """
     if not target.delivery.has_sink:
         return "failed"
-    await queue.put(dead_letter_of(target, delivery, event, outcome, reason=outcome.label, now_us=now_us))
+    await queue.put(_dead_letter(target, delivery, event, outcome, now_us))
     return "dead_lettered"
 
 

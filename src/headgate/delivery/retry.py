@@ -1,7 +1,10 @@
-"""The meaning of a subscriber's answer: the data plane's table of statuses, and the pauses between attempts. Pure."""
+"""The meaning of a subscriber's answer: the data plane's table of statuses, and the pauses between attempts."""
 
 from __future__ import annotations
 
+import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -45,7 +48,6 @@ class Decision:
 
 
 DELIVERED: Final = Decision(Fate.DELIVERED)
-GIVEN_UP: Final = Decision(Fate.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def decide(
     """What follows from an attempt that failed; the arguments are those of `is_left` and `pause_s`."""
     if is_left(spec, outcome, failures, tried_s):
         return Decision(Fate.AGAIN, pause_s(spec, failures, outcome, now_s=now_s, chance=chance))
-    return GIVEN_UP
+    return Decision(Fate.FAILED)
 
 
 def is_left(spec: DeliveryRules, outcome: Outcome, failures: int, tried_s: float) -> bool:
@@ -170,3 +172,19 @@ def retry_after_s(value: str, *, now_s: float) -> float | None:
         return max(0.0, date.timestamp() - now_s)
     except (ValueError, OverflowError):
         return None
+
+
+# --- clock ----------------------------------------------------------------------------------------
+# Time and chance, in one place: a simulation puts its own in place of the machine's.
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The dispatcher's clocks and its dice."""
+
+    now: Callable[[], float] = time.monotonic  # monotonic seconds
+    now_us: Callable[[], int] = lambda: time.time_ns() // 1_000  # microseconds since 1970 UTC; may jump
+    chance: Callable[[], float] = random.random  # from 0 to 1, for the jitter of pauses
+
+
+SYSTEM: Final = Clocks()

@@ -27,9 +27,8 @@ from weakref import WeakValueDictionary
 import structlog
 
 from headgate.control.routing import Target
-from headgate.delivery.clock import Clocks
 from headgate.delivery.lifecycle import Delivery
-from headgate.delivery.retry import CREDENTIALS, HANDSHAKE, UNSENT, Fate, Outcome, judge
+from headgate.delivery.retry import CREDENTIALS, HANDSHAKE, UNSENT, Clocks, Fate, Outcome, judge
 from headgate_api import limits
 
 _NOBODY: Final = frozenset({502, 503, 504})

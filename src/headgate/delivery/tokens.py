@@ -21,9 +21,8 @@ import msgspec
 
 from headgate.control.credentials import CredentialsError, OAuthClient
 from headgate.control.signing_keys import ALGORITHM, SigningKey, SigningKeys
-from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
-from headgate.delivery.retry import Outcome
+from headgate.delivery.retry import Clocks, Outcome
 from headgate.observe.logs import tell_failure
 from headgate_api import limits
 from headgate_api.errors import HeadgateError

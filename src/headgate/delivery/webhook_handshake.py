@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 
 from headgate.control.handshake_grants import PATH, HandshakeGrants, allowed_per_s
 from headgate.control.routing import DeliveryRules
-from headgate.delivery.clock import Clocks
 from headgate.delivery.post import PostOptions, Transport
-from headgate.delivery.retry import HANDSHAKE, Outcome
+from headgate.delivery.retry import HANDSHAKE, Clocks, Outcome
 from headgate.delivery.subscribers import Rate
 from headgate.observe.logs import tell_failure
 from headgate_api import limits
@@ -27,9 +26,6 @@ from headgate_api.errors import UnavailableError
 
 ORIGIN: Final = "webhook-request-origin"
 _ANSWERS: Final = ("webhook-allowed-origin", "webhook-allowed-rate")
-_S_MAX: Final = 10.0
-_LOOKED_AT: Final = 100
-"""Refusals that are looked at when something has changed; the others wait for HANDSHAKE_RETRY_S."""
 
 
 @dataclass(slots=True)
@@ -104,7 +100,7 @@ class Handshakes:
 
     async def refresh(self) -> None:
         """Permissions may have come by callback: forget who refused and has one now."""
-        refused = [url for url, known in self._known.items() if known.problem][:_LOOKED_AT]
+        refused = [url for url, known in self._known.items() if known.problem][: limits.HANDSHAKE_REFUSALS_CHECKED_MAX]
         if refused:
             granted = await asyncio.to_thread(lambda: [url for url in refused if self._grants.get(url) is not None])
             for url in granted:
@@ -145,7 +141,7 @@ class Handshakes:
             headers.append(("webhook-request-rate", str(max(1, int(rate_per_s * 60)))))
         tls = options.tls if options is not None else None
         asked = PostOptions(tls=tls, method="OPTIONS", kept_headers=_ANSWERS)
-        outcome = await self._transport.post(url, headers, b"", _S_MAX, asked)
+        outcome = await self._transport.post(url, headers, b"", limits.HANDSHAKE_ANSWER_S_MAX, asked)
         if outcome.reason:
             return f"{outcome.reason}: {outcome.detail}", None
         answer = dict(outcome.headers)

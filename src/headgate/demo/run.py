@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from headgate.testing import Server, free_port
+from headgate.testing.server import Server, free_port
 from headgate_api.errors import UnavailableError
 
 Filter = dict[str, Any]

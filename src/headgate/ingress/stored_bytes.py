@@ -73,6 +73,7 @@ class StoredBytes:
         self._writers = writers
         self._ends = {partition: writer.next_offset for partition, writer in writers.items()}
         self._counted = self._load()
+        self._starts = {partition: counted.position for partition, counted in self._counted.items()}
         self._total = Counter[str]()
         for counted in self._counted.values():
             for sizes in counted.segments.values():
@@ -160,8 +161,7 @@ class StoredBytes:
 
         Where it is broken off, the next start counts all of it.
         """
-        starts = {partition: counted.position for partition, counted in self._load().items()}
-        for partition, start in starts.items():
+        for partition, start in self._starts.items():
             end, log = self._ends[partition], self._log.partition(partition)
             segments = [first for first, _ in list_segments(log.directory)]
             with PartitionReader(log, start=start) as reader:

@@ -23,9 +23,8 @@ from headgate.control.http import json_response
 from headgate.control.queries import user_of
 from headgate.control.store import Store
 from headgate.inspect.catalogue import Catalogues
-from headgate.inspect.find import EventSearch, OtherBroker
+from headgate.inspect.find import EventSearch, OtherBroker, Records
 from headgate.inspect.flows import FlowKey
-from headgate.inspect.records import Records
 from headgate.inspect.trace import Tracer
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
 from headgate.inspect.why import Why

@@ -10,8 +10,7 @@ from typing import Final
 from headgate.deadletters.store import DeadLetterState
 from headgate.delivery.journal import JournalEntry, Origin
 from headgate.filter.tools.trace import Trace
-from headgate.inspect.find import FoundEvent, OtherBroker
-from headgate.inspect.records import KeptDeadLetter
+from headgate.inspect.find import FoundEvent, KeptDeadLetter, OtherBroker
 from headgate_api.control.objects import Condition, Trigger
 from headgate_api.event import rfc3339
 from headgate_api.event.status import status_text

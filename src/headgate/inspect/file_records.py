@@ -16,27 +16,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.deadletters.store import DeadLetterReader
-from headgate.delivery.cursors import Cursors, CursorStore, TargetCursor
+from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.delivery.journal import JournalEntry, entries
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.filter.compile.plan import Verdict
-from headgate.inspect.find import EventSearch, FoundEvent, InspectedLog, LogPage, SearchedPiece
-from headgate.inspect.log_follower import LogFollower
-from headgate.inspect.records import (
+from headgate.inspect.find import (
     EventRecords,
+    EventSearch,
+    FoundEvent,
+    InspectedLog,
     KeptDeadLetter,
     KnownEvent,
+    LogPage,
     MatchRow,
     PullState,
     PullTrace,
     RowRecord,
+    SearchedPiece,
     Unfinished,
     asked_for,
 )
+from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.search import holding, newest_first
-from headgate.outbox.shards import dispatcher_of
+from headgate.outbox.protocol import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.storage.files import DispatcherDirectory, directories_of
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore
@@ -213,12 +217,11 @@ class DeliveryRecords:
         """What is known of the deliveries of rows of one event; cursors were read before the rows were looked for."""
         if not rows:
             return []
-        behind = {one.target: one for one in cursors.targets}
         saved = self.subscriptions()
         return [
             RowRecord(
                 row,
-                _unfinished(row.position, cursors.position, behind.get(row.target)),
+                _unfinished(row, cursors),
                 self.dead_letter(row.target, row.position),
                 _pull(row.position, saved.get(row.target)),
             )
@@ -325,20 +328,15 @@ def _progress(batch: pa.RecordBatch, partition: int) -> int | None:
     return None
 
 
-def _unfinished(position: int, handed: int, cursor: TargetCursor | None) -> Unfinished | None:
-    """What is known of a delivery that has not ended; None when it has.
-
-    Every row below `handed` has been handed out; the cursor is None where the target is not behind.
-    """
-    if position >= handed:
-        return Unfinished()
-    if cursor is None:
+def _unfinished(row: MatchRow, cursors: Cursors) -> Unfinished | None:
+    """What is known of a delivery that has not ended; None when it has."""
+    if cursors.has_ended(row.target, row.position):
         return None
-    for retried in cursor.retries:
-        if retried.position == position:
+    cursor = cursors.behind.get(row.target)
+    for retried in cursor.retries if cursor is not None else ():
+        if retried.position == row.position:
             return Unfinished(retried.failures, retried.due_us)
-    behind = cursor.lag_from is not None and position >= cursor.lag_from
-    return Unfinished() if behind or position in cursor.pending else None
+    return Unfinished()
 
 
 def _pull(position: int, saved: SavedCursor | None) -> PullTrace:

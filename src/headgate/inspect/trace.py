@@ -16,8 +16,18 @@ from headgate.control.store import Store
 from headgate.delivery.journal import JournalEntry
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.hops import ROOT, place_root, root_of
-from headgate.inspect.find import EventSearch, FoundEvent, InspectedLog, LogPage, SearchResult, find_event
-from headgate.inspect.records import KeptDeadLetter, MatchRow, PullTrace, Records
+from headgate.inspect.find import (
+    EventSearch,
+    FoundEvent,
+    InspectedLog,
+    KeptDeadLetter,
+    LogPage,
+    MatchRow,
+    PullTrace,
+    Records,
+    SearchResult,
+    find_event,
+)
 from headgate_api.control.objects import Broker, Kind, ObjectKey
 from headgate_api.limits import TREE_BYTES_MAX, TREE_EVENTS_MAX, TREE_SECONDS_MAX
 

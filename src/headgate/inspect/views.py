@@ -9,8 +9,7 @@ import msgspec
 from headgate.delivery.journal import JournalEntry, Origin
 from headgate.filter.tools.trace import Trace
 from headgate.inspect.explanation import DELIVERED, AttemptSummary, BrokerExplanation, EventExplanation, time_text
-from headgate.inspect.find import FoundEvent, OtherBroker, SearchResult
-from headgate.inspect.records import KeptDeadLetter
+from headgate.inspect.find import FoundEvent, KeptDeadLetter, OtherBroker, SearchResult
 from headgate.inspect.trace import EventTrace, MatchTrace
 from headgate_api import positions
 from headgate_api.control.objects import JsonObject

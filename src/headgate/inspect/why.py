@@ -1,6 +1,6 @@
 """The reason why an event was, or was not, delivered to a trigger, from log, outbox, cursors, dead letters, attempts.
 
-What became of the event is read from the records of the processes that decide (`records.py`). Whether a filter wants it
+What became of the event is read from the records of the processes that decide (`find.py`). Whether a filter wants it
 is decided by cel-cpp again: part by part for one trigger, as a whole for all triggers of a broker.
 
     not in the log                         -> not stored
@@ -47,8 +47,16 @@ from headgate.inspect.explanation import (
     time_text,
     undelivered_text,
 )
-from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
-from headgate.inspect.records import KnownEvent, Records, RowRecord, Unfinished
+from headgate.inspect.find import (
+    EventSearch,
+    FoundEvent,
+    KnownEvent,
+    Records,
+    RowRecord,
+    SearchResult,
+    Unfinished,
+    find_event,
+)
 from headgate_api.control.objects import Broker, Kind, ObjectKey, Trigger, decode_stored
 from headgate_api.event import rfc3339
 from headgate_api.event.names import path_of

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.egress import UrlPolicy
-from headgate.control.http import JSON, decoded_as, json_response, path_id, read_body
+from headgate.control.http import decoded_as, json_response, path_id, read_body
 from headgate.control.queries import user_of
 from headgate.control.store import Store
 from headgate.filter.compile.compiler import compile_filter
@@ -89,7 +89,7 @@ class ReplaysApi:
         return json_response({"cancelled": ended})
 
     async def _create(self, request: Request) -> Response:
-        body = await read_body(request, frozenset({JSON}))
+        body = await read_body(request)
         asked = await decoded_as(request, body, ReplayRequest, "the body is no replay")
         namespace = request.path_params["namespace"]
         user = user_of(request)

@@ -23,11 +23,10 @@ import structlog
 
 from headgate.auth.user import authenticated
 from headgate.control.routing import Target
-from headgate.delivery import encoding
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.cursors import Tried
 from headgate.delivery.dead_letter import DeadLetterQueue, give_up
-from headgate.delivery.events import EventGoneError, Events, SharedEvent
+from headgate.delivery.events import EventGoneError, Events, SharedEvent, encoded
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, left_s
@@ -36,7 +35,7 @@ from headgate.event.hops import place_root
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
-from headgate.outbox.shards import WHOLE, Shard
+from headgate.outbox.protocol import WHOLE, Shard
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 from headgate.storage.commit import Committer
@@ -237,7 +236,7 @@ class Replaying:
             return "lost"
         event = msgspec.structs.replace(stored.event, extensions={**stored.event.extensions, EXTENSION: str(run.id)})
         root = f"replay-{run.id}-{place_root(event, where.partition, where.offset)}"
-        headers, body = encoding.encoded(event, root, to.rules.format, reply=bool(to.replies_to))
+        headers, body = encoded(event, root, to.rules.format, reply=bool(to.replies_to))
         message = OutgoingMessage(headers, body, event, event, root)
         delivery = Delivery(_position(run.id, where), where.partition, where.offset, Verdict.MATCH)
         if (tried := run.retries.get(delivery.position)) is not None:

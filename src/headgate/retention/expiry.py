@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from headgate.delivery.dead_letter import DeadLetterQueue, dead_letter_of
+from headgate.delivery.dead_letter import DeadLetterQueue, give_up
 from headgate.delivery.events import Events, load_or_none
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
@@ -160,10 +160,7 @@ class Expiry:
                 return result
             if is_kept and self._dead_letters.has_room(target.namespace):  # others may have taken it meanwhile
                 outcome = Outcome(0, "expired", f"not delivered within {self._bounds.text}")
-                now_us = self._clock_us()
-                dead_letter = dead_letter_of(target, delivery, event, outcome, reason="expired", now_us=now_us)
-                await self._dead_letters.put(dead_letter)
-                return "dead_lettered"
+                return await give_up(self._dead_letters, target, delivery, event, outcome, now_us=self._clock_us())
         self._errors.dropped(target.id, f"{place}: not delivered within {self._bounds.text}")
         return "expired"
 

@@ -124,7 +124,7 @@ class FloorFinder:
         if read is None:
             return KEEP_EVERYTHING
         cursors, pulled = read
-        position = _oldest(cursors, pulled)
+        position = min([cursors.oldest_needed, *(saved.next for saved in pulled)])
         offsets = self._offsets_from(position, cursors)
         base = FloorBase.read(self._own)
         if base is not None and position < base.position:
@@ -191,11 +191,3 @@ class FloorFinder:
                 for partition, search in missing.items():
                     if search.end < chunk.next_offset:
                         search.go_on(partition, chunk)
-
-
-def _oldest(cursors: Cursors, pulled: list[SavedCursor]) -> int:
-    """The first outbox position that has not ended; G when all below it have."""
-    oldest = min([cursors.position, *(saved.next for saved in pulled)])
-    for target in cursors.targets:
-        oldest = min(oldest, *target.pending[:1], *([] if target.lag_from is None else [target.lag_from]))
-    return oldest

@@ -35,11 +35,10 @@ from headgate.control.status import ServerUrls
 from headgate.control.store import Store
 from headgate.inspect.api import InspectApi
 from headgate.inspect.backtest import BacktestApi, Backtests
-from headgate.inspect.catalogue import Catalogues
-from headgate.inspect.event_type_creator import EventTypeCreator
+from headgate.inspect.catalogue import Catalogues, EventTypeCreator
 from headgate.inspect.file_records import FileRecords
+from headgate.inspect.find import Records
 from headgate.inspect.log_follower import LogFollower
-from headgate.inspect.records import Records
 from headgate.log.directory import LogDirectory
 from headgate.observe import metrics
 from headgate.observe.history import NumbersHistory, counted_by

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.grants import Grants
-from headgate.control.http import JSON, decoded_as, json_response, read_body
+from headgate.control.http import decoded_as, json_response, read_body
 from headgate.control.queries import user_of
 from headgate.deadletters.api import CountsPage, DeadLetterNotFoundError, routes_of
 from headgate.replay.api import BASE
@@ -30,7 +30,6 @@ from headgate_api import limits
 from headgate_api.control.objects import JsonObject, Kind
 from headgate_api.errors import InvalidInputError
 
-_TYPES: Final = frozenset({JSON})
 _IDS_NAMED: Final = 10
 _DONE: Final = "-"
 _Places = tuple[int | None, ...]
@@ -111,7 +110,7 @@ class DeadLettersFront:
         return (await self._group.ask_for_one(DispatcherQuestion.of(request))).response()
 
     async def _known(self, request: Request) -> Response:
-        body = await read_body(request, _TYPES)
+        body = await read_body(request)
         answers = await self._group.ask_all(DispatcherQuestion.of(request, body))
         refused = refusal(answers)
         if refused is not None:
@@ -126,7 +125,7 @@ class DeadLettersFront:
 
     async def _change(self, request: Request, counted: Sequence[str]) -> Response:
         """A page of a redrive or a discard: each dispatcher takes its share of the page, and counts."""
-        body = await read_body(request, _TYPES)
+        body = await read_body(request)
         selection = await decoded_as(request, body, _Selection, "the body is no selection of dead letters")
         if selection.ids and not selection.after:  # a later page has taken the earlier ones away
             await self._check_ids(request, selection.ids)
@@ -233,7 +232,7 @@ class ReplaysFront:
         return json_response({"items": sorted(items, key=lambda item: (item["created"], item["id"]), reverse=True)})
 
     async def _create(self, request: Request) -> Response:
-        body = await read_body(request, _TYPES)
+        body = await read_body(request)
         try:
             target = msgspec.json.decode(body, type=_Target)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -23,10 +23,9 @@ from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.delivery.events import LogEvents
-from headgate.delivery.gauges import Gauges
 from headgate.delivery.journal import Journal
 from headgate.delivery.post import Transport
-from headgate.delivery.scheduler import Scheduler
+from headgate.delivery.scheduler import Gauges, Scheduler
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.files import FileOps
 from headgate.log.reader import LogEnds, PartitionReader
@@ -34,8 +33,8 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics, tracing
 from headgate.observe.logs import tell_failure
 from headgate.outbox.link import MatchLinkServer
+from headgate.outbox.protocol import WHOLE, Shard
 from headgate.outbox.reader import DurableBacklog, OutboxReader
-from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.takeover import Accepted, Takeover
 from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.retention.expiry import BacklogBounds, Expiry

@@ -43,7 +43,6 @@ from headgate_api.limits import (
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/filters"
 _NUMBERS: Final = {name: number for number, name in enumerate(RUNS)}
 _COMMAND: Final = (sys.executable, "-m", "headgate.server.filter_worker")
-_TYPES: Final = frozenset({JSON})
 
 
 class FilterRunsOverloadError(OverloadedError):
@@ -229,7 +228,7 @@ class FiltersApi:
 
     def _handler(self, run: str) -> Handler:
         async def handle(request: Request) -> Response:
-            body = await read_body(request, _TYPES, FILTER_TRIAL_BYTES_MAX)
+            body = await read_body(request, bytes_max=FILTER_TRIAL_BYTES_MAX)
             status, answer = await self._workers.run(user_of(request).name, run, body)
             return Response(answer, status, media_type=JSON)
 

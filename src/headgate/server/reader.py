@@ -19,14 +19,13 @@ from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog
-from headgate.scan.retained import RetainedLog
-from headgate.scan.source import ReadableLog
+from headgate.scan.source import ReadableLog, RetainedLog
 from headgate.server import child, local_http, ready, rpc
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.reader_client import count_route, scan_route
 from headgate.stream.api import ReadApi
+from headgate.stream.follow import Readers
 from headgate.stream.read_rpc import ReadRpc
-from headgate.stream.readers import Readers
 from headgate_api.limits import READERS_MAX
 
 _FILES_A_PARTITION = 3

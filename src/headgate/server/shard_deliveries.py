@@ -24,13 +24,12 @@ from headgate.control.specs import ServedBroker
 from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
-from headgate.delivery.attempt_service import AttemptService
-from headgate.delivery.clock import SYSTEM, Clocks
+from headgate.delivery.attempt_service import AttemptService, IngressReplies
 from headgate.delivery.cursors import CursorStore, Flusher
 from headgate.delivery.events import Events
 from headgate.delivery.journal import Journal
 from headgate.delivery.post import Transport
-from headgate.delivery.replies import IngressReplies
+from headgate.delivery.retry import SYSTEM, Clocks
 from headgate.delivery.scheduler import Scheduler, SchedulerListener
 from headgate.delivery.subscribers import SubscriberHealth
 from headgate.delivery.tokens import IdentityTokens
@@ -39,8 +38,8 @@ from headgate.delivery.webhook_handshake import Handshakes
 from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.observe.tracing import Tracing
+from headgate.outbox.protocol import Shard
 from headgate.outbox.reader import Backlog
-from headgate.outbox.shards import Shard
 from headgate.outbox.writer import WhenDurable, always_durable
 from headgate.replay.api import ReplaysApi
 from headgate.replay.sender import Replaying

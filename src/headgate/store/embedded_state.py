@@ -145,22 +145,10 @@ class EmbeddedState:
             return reader.committed_offset() - reader.first_offset()
 
     def _undelivered(self, own: DispatcherDirectory, cursors: Cursors, pulls: frozenset[int]) -> Iterator[pa.Table]:
-        handed, behind = cursors.position, {one.target: one for one in cursors.targets}
-        pending = {one.target: frozenset(one.pending) for one in cursors.targets}
-        starts = [handed, *(one.lag_from for one in cursors.targets if one.lag_from is not None)]
-        starts += [one.pending[0] for one in cursors.targets if one.pending]
-
         def waits(target: int, position: int) -> bool:
-            if target in pulls:
-                return False
-            if position >= handed:
-                return True
-            one = behind.get(target)
-            if one is None:
-                return False
-            return position in pending[target] or (one.lag_from is not None and position >= one.lag_from)
+            return target not in pulls and not cursors.has_ended(target, position)
 
-        with PartitionReader(Partition(own.outbox, "stop"), start=max(0, min(starts))) as reader:
+        with PartitionReader(Partition(own.outbox, "stop"), start=max(0, cursors.oldest_needed)) as reader:
             while (chunk := reader.read()) is not None:
                 batch = chunk.batch
                 columns = [batch.column(index).to_pylist() for index in (_PARTITION, _OFFSET, _TARGET, _VERDICT)]

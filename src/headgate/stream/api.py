@@ -27,8 +27,7 @@ from headgate.control.http import while_connected
 from headgate.control.queries import user_of
 from headgate.log.errors import UnreadableEventsError
 from headgate.scan.source import ScanCounters
-from headgate.stream.follow import Turn
-from headgate.stream.readers import Readers
+from headgate.stream.follow import Readers, Turn
 from headgate.stream.request import ReadRequest, read_request
 from headgate_api import positions
 from headgate_api.errors import HeadgateError, UnavailableError

@@ -13,8 +13,7 @@ from dataclasses import asdict
 from headgate.auth.context import current_user
 from headgate.filter.compile.request import text_of_message, texts_of
 from headgate.rpc.service import READER, Credits, RpcCall, Service, attended
-from headgate.stream.follow import Turn
-from headgate.stream.readers import Readers
+from headgate.stream.follow import Readers, Turn
 from headgate.stream.request import ReadRequest, read_request
 from headgate_api import positions
 from headgate_api.event.names import full_name

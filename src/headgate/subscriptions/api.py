@@ -26,11 +26,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.http import JSON, Handler, decoded_as, json_response, read_body
+from headgate.control.http import Handler, decoded_as, json_response, read_body
 from headgate.control.queries import user_of
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition
-from headgate.subscriptions.leases import AckResult
+from headgate.subscriptions.cursor import AckResult
 from headgate.subscriptions.messages import LeasedEvent, SeekGoal
 from headgate.subscriptions.seek import RunningSeek
 from headgate.subscriptions.service import Subscriptions
@@ -52,7 +52,6 @@ METHODS: Final = {
     "consumers": ("GET",),
 }
 """The paths below a subscription's own, and their methods."""
-_TYPES: Final = frozenset({JSON})
 
 
 class _ConsumerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -191,7 +190,7 @@ def _name(request: Request) -> str:
 
 
 async def _decoded(request: Request, type_: type[_RequestT]) -> _RequestT:
-    body = await decoded_as(request, await read_body(request, _TYPES) or b"{}", type_, "the body")
+    body = await decoded_as(request, await read_body(request) or b"{}", type_, "the body")
     check_consumer(body.consumer)
     return body
 

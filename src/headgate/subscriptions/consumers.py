@@ -11,8 +11,8 @@ import msgspec
 from headgate.control.quota_rules import CONSUMERS
 from headgate.control.routing import PullRules
 from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
-from headgate.subscriptions.errors import ConsumersQuotaError
-from headgate.subscriptions.leases import Leases
+from headgate.subscriptions.cursor import Leases
+from headgate.subscriptions.messages import ConsumersQuotaError
 from headgate.subscriptions.store import UnackedEvent
 from headgate_api.event import rfc3339
 from headgate_api.event.names import namespace_of

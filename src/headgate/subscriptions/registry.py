@@ -9,7 +9,7 @@ from typing import Final
 
 from headgate.control.routing import PullRules, RoutingTable, Target
 from headgate.subscriptions.cursor import Cursor
-from headgate.subscriptions.errors import AckNotStoredError, SubscriptionNotFoundError
+from headgate.subscriptions.messages import AckNotStoredError, SubscriptionNotFoundError
 from headgate.subscriptions.seek import RunningSeek
 from headgate.subscriptions.sources import OutboxView
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore

@@ -19,9 +19,14 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters, text_of_message, texts_of
 from headgate.rpc.service import SUBSCRIPTIONS, Credits, RpcCall, Service, attended
 from headgate.subscriptions.api import check_consumer, check_delay
-from headgate.subscriptions.errors import ConsumerReplacedError, SubscriptionNotFoundError
-from headgate.subscriptions.leases import AckResult
-from headgate.subscriptions.messages import LeasedEvent, PullResult, SeekGoal
+from headgate.subscriptions.cursor import AckResult
+from headgate.subscriptions.messages import (
+    ConsumerReplacedError,
+    LeasedEvent,
+    PullResult,
+    SeekGoal,
+    SubscriptionNotFoundError,
+)
 from headgate.subscriptions.service import Subscriptions
 from headgate_api import limits
 from headgate_api.rpc import headgate_pb2 as pb
@@ -154,7 +159,6 @@ class _ConsumerStream:
         count = sum(result.acknowledged for result in results)
         if request.nack.ids:
             results.append(await self._subscriptions.nack(self._name, tuple(request.nack.ids), request.nack.delay_s))
-            await self._subscriptions.flush()
         return AckResult(count, tuple(id_ for result in results for id_ in result.stale))
 
     async def settle(self) -> None:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
 from headgate.scan.source import EARLIEST, LATEST, NEXT, start_offsets
-from headgate.subscriptions.errors import BrokerGoneError, PlaceNotFoundError, SeekCancelledError
-from headgate.subscriptions.messages import SeekGoal
+from headgate.subscriptions.messages import BrokerGoneError, PlaceNotFoundError, SeekCancelledError, SeekGoal
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate_api.errors import InvalidInputError
 from headgate_api.event import rfc3339

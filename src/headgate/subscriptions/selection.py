@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from headgate.control.routing import Target
-from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
+from headgate.delivery.dead_letter import give_up
 from headgate.delivery.events import SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
@@ -31,7 +30,6 @@ from headgate.subscriptions.registry import SubscriptionState
 from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import UnackedEvent, history_position
 from headgate_api import limits
-from headgate_api.limits import PULL_BYTES_MAX, SUBSCRIPTION_UNACKED_MAX
 from headgate_api.positions import PositionError
 
 _BEGINNING = "beginning"
@@ -70,12 +68,12 @@ async def begin_history(resources: SubscriptionResources, state: SubscriptionSta
     return True
 
 
-async def _next_of_history(
+async def _read_history(
     resources: SubscriptionResources, state: SubscriptionState, count_max: int
-) -> list[tuple[UnackedEvent, SharedEvent]]:
-    """The history's next events, unacknowledged; `state.reading` is taken. Empty after a page that found none."""
+) -> list[UnackedEvent]:
+    """Reads on in the history, a page of the log: the events found, unacknowledged. `state.reading` is taken."""
     cursor = state.cursor
-    room = min(count_max, SUBSCRIPTION_UNACKED_MAX - len(cursor.leases))
+    room = min(count_max, limits.SUBSCRIPTION_UNACKED_MAX - len(cursor.leases))
     where = cursor.next_history()
     if where is None or room <= 0:
         return []
@@ -86,25 +84,17 @@ async def _next_of_history(
         return []
     request = ScanRequest(broker, rule, cel, {partition: at}, {partition: end}, room)
     page = await resources.scanner.scan_page(request)
-    events: list[tuple[UnackedEvent, SharedEvent]] = []
-    size_bytes = 0
-    for located in page.found:
-        offset = located.offset
-        event = await load_or_none(resources.events, partition, offset)
-        cursor.counters.processed += 1
-        cursor.history_to(partition, offset + 1)
-        if event is None:
-            cursor.counters.lost += 1
-            continue
-        unacked = UnackedEvent(history_position(partition, offset), partition, offset, located.stored_us)
+    found = [
+        UnackedEvent(history_position(partition, one.offset), partition, one.offset, one.stored_us)
+        for one in page.found
+    ]
+    for unacked in found:
         cursor.leases.add(unacked)
-        events.append((unacked, event))
-        size_bytes += event.size_bytes
-        if size_bytes > PULL_BYTES_MAX:
-            return events
+    # The page is over as a whole, with its errors: what a pull has no room for is due at the next one.
+    cursor.counters.processed += len(found)
     cursor.counters.errors += page.errors
     cursor.history_to(partition, page.positions[partition])
-    return events
+    return found
 
 
 @dataclass(slots=True)
@@ -137,10 +127,9 @@ async def choose(
     """
     chosen = _Chosen(count_max)
     try:
-        await _due(resources, state, chosen)
+        await _due(resources, state, chosen, state.cursor.leases.due(resources.clock_us(), state.rules))
         if chosen.room > 0:
-            for unacked, event in await _next_of_history(resources, state, chosen.room):
-                chosen.add(unacked, event)
+            await _due(resources, state, chosen, await _read_history(resources, state, chosen.room))
         await _unread(resources, state, chosen)
     except CorruptChunkError:
         if not chosen.events:
@@ -149,10 +138,12 @@ async def choose(
     return [(unacked, event) for unacked, event in chosen.events if unacked in state.cursor.leases]
 
 
-async def _due(resources: SubscriptionResources, state: SubscriptionState, chosen: _Chosen) -> None:
-    """What was handed out before and is to be handed out again."""
+async def _due(
+    resources: SubscriptionResources, state: SubscriptionState, chosen: _Chosen, due: list[UnackedEvent]
+) -> None:
+    """What is unacknowledged and due: that of history for the first time, the rest again."""
     leases = state.cursor.leases
-    for unacked in leases.due(resources.clock_us(), state.rules):
+    for unacked in due:
         if chosen.room <= 0:
             break
         event = await load_or_none(resources.events, unacked.partition, unacked.offset)
@@ -268,7 +259,10 @@ async def _give_up(resources: SubscriptionResources, state: SubscriptionState, u
     if event is not None and dead_letters is not None:
         if not dead_letters.has_room(target.namespace):
             return False  # it stays as it is until there is room
-        await dead_letters.put(_dead_letter(target, unacked, event, resources.clock_us()))
+        delivery = Delivery(unacked.position, unacked.partition, unacked.offset, Verdict.MATCH)
+        delivery.failures = unacked.deliveries
+        outcome = Outcome(0, "max-deliveries", f"handed out {unacked.deliveries} times, not acknowledged")
+        await give_up(dead_letters, target, delivery, event, outcome, now_us=resources.clock_us())
     if unacked not in leases:  # acknowledged meanwhile, or there was a seek
         return False
     if event is None:
@@ -281,10 +275,3 @@ async def _give_up(resources: SubscriptionResources, state: SubscriptionState, u
             target.id, f"{place}: handed out {unacked.deliveries} times, not acknowledged"
         )
     return True
-
-
-def _dead_letter(target: Target, unacked: UnackedEvent, event: SharedEvent, now_us: int) -> DeadLetter:
-    delivery = Delivery(unacked.position, unacked.partition, unacked.offset, Verdict.MATCH)
-    delivery.failures = unacked.deliveries
-    outcome = Outcome(0, "max-deliveries", f"handed out {unacked.deliveries} times, not acknowledged")
-    return dead_letter_of(target, delivery, event, outcome, reason="max-deliveries", now_us=now_us)

@@ -25,13 +25,13 @@ from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
 from headgate.shares import FairPlaces
 from headgate.subscriptions.consumers import ConnectedConsumers, ConsumerList, consumers_of
-from headgate.subscriptions.errors import SeekBusyError
-from headgate.subscriptions.leases import AckResult
+from headgate.subscriptions.cursor import AckResult
 from headgate.subscriptions.messages import (
     BacklogAnalysis,
     CompletedSeek,
     LeasedEvent,
     PullResult,
+    SeekBusyError,
     SeekGoal,
     SubscriptionStats,
 )
@@ -176,11 +176,11 @@ class Subscriptions:
         return _poll_s(state)
 
     async def nack(self, name: str, ids: tuple[str, ...], delay_s: float) -> AckResult:
-        """Events are to be handed out again after a while; AckIdError for an id that pull cannot have given."""
+        """Events are to be handed out again after a while; returns when that is on disk. Raises as `ack`."""
         state = self._registry.get(name)
         done = state.cursor.leases.nack(ids, self._clock_us() + int(delay_s * _US))
-        self._registry.changed(state)
         state.wake()
+        await self._registry.save(state)
         return done
 
     def leave(self, name: str, consumer: str) -> int:

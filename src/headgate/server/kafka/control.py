@@ -23,11 +23,11 @@ from headgate.control.quota_rules import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.store import Store
-from headgate.inspect.event_type_creator import EventTypeCreator
+from headgate.inspect.catalogue import EventTypeCreator
 from headgate.inspect.log_follower import LogFollower
 from headgate.observe.history import NumbersHistory
 from headgate.scan.counting import EventCounter, LogCounter
-from headgate.scan.retained import RetainedLog
+from headgate.scan.source import RetainedLog
 from headgate.server import child, control, parts
 from headgate.server.broker_news import tell_fronts
 from headgate.server.control import (

@@ -21,8 +21,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.inspect.find import FoundEvent, InspectedLog
-from headgate.inspect.records import EventRecords, KnownEvent, asked_for
+from headgate.inspect.find import EventRecords, FoundEvent, InspectedLog, KnownEvent, asked_for
 from headgate.server.dispatcher_group import (
     DispatcherGroup,
     DispatcherQuestion,

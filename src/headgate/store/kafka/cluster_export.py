@@ -31,7 +31,7 @@ from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.files import UnsyncedFileOps
 from headgate.log.writer import PartitionWriter
-from headgate.outbox.shards import dispatcher_of
+from headgate.outbox.protocol import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
 from headgate.scan.source import StoredPage, read_pages
@@ -174,13 +174,10 @@ def _walk(
     number, saved = len(found.passed), SubscriptionStore.read(own.subscriptions)
     found.unread += sum(len(one.unacked) for one in saved.values())
     cursors = CursorStore.read(own.cursors)
-    behind = {one.target: (one.lag_from, frozenset(one.pending)) for one in cursors.targets}
-    needed = [cursors.position, *(one.lag_from for one in cursors.targets if one.lag_from is not None)]
-    needed += [one.pending[0] for one in cursors.targets if one.pending]
     count = config.topics.outbox.partitions
     unread = {one: saved[one].next if one in saved else 0 for one in pulls if dispatcher_of(one, count) == number}
-    walk = walker.begin(number, checkpoints.before(max(0, min([*needed, *unread.values()]))))
-    if walk.is_cut and min(needed) < walk.first:
+    walk = walker.begin(number, checkpoints.before(max(0, min([cursors.oldest_needed, *unread.values()]))))
+    if walk.is_cut and cursors.oldest_needed < walk.first:
         raise UnavailableError(
             f"retention has removed records of {walker.topic}/{number} that were not delivered",
             hint="start the deployment, which tells of them, and export when its dispatchers have caught up",
@@ -192,9 +189,7 @@ def _walk(
                 if target in unread:
                     found.unread += position >= unread[target]
                     continue
-                lag_from, pending = behind.get(target, (None, frozenset()))
-                lags = lag_from is not None and position >= lag_from
-                if position >= cursors.position or lags or position in pending:
+                if not cursors.has_ended(target, position):
                     found.rows.append((record.source, record.offset, target, verdict))
     found.passed.append({source: walk.watermark(source) for source in range(config.topics.events.partitions)})
 
