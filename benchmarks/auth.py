@@ -64,8 +64,8 @@ from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 from headgate.server.authentication import Authentication
 from headgate.server.authorization import Authorization
-from headgate.server.front import HttpListeners
 from headgate.server.hosts import HostCheck, Hosts
+from headgate.server.processes.front import HttpListeners
 from headgate.settings import Settings
 from headgate.testing.server import free_port
 from headgate_api.limits import GC_YOUNG_OBJECTS

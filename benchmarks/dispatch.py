@@ -35,7 +35,7 @@ from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
 from headgate.server import child
-from headgate.server.dispatcher import DispatcherOptions, opened
+from headgate.server.processes.dispatcher import DispatcherOptions, opened
 from headgate_api.control.objects import Broker
 from headgate_api.event.model import DataKind, Event
 

@@ -122,7 +122,7 @@ def processes(server: Server) -> dict[str, int]:
     for pid in descendants(server.pid):
         if not Path(f"/proc/{pid}/cmdline").read_bytes():
             continue  # it has ended, and nobody has waited for it
-        if b"headgate.server.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if b"headgate.server.processes.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes():
             named["zygote"] = pid
         elif pid not in known:
             named[f"{Path(f'/proc/{pid}/comm').read_text().strip()} {pid}"] = pid

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from headgate.observe import logs
-from headgate.server.zygote import Zygote
+from headgate.server.processes.zygote import Zygote
 from headgate.testing.server import free_port
 from headgate_cli.main import app
 

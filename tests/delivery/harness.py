@@ -25,7 +25,7 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
-from headgate.server.dispatcher import Dispatcher, DispatcherOptions, opened
+from headgate.server.processes.dispatcher import Dispatcher, DispatcherOptions, opened
 from headgate_api.event.model import DataKind, Event
 from headgate_api.event.names import path_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.event.hops import place_root, with_lineage
 from headgate.observe import metrics
-from headgate.server.shard_deliveries import SenderIdentity
+from headgate.server.processes.shard_deliveries import SenderIdentity
 from headgate_api import limits
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until

@@ -22,7 +22,7 @@ from headgate.delivery.post import HttpTransport
 from headgate.delivery.resolver import Hop, Route
 from headgate.delivery.resolver import Routes as ResolvedRoutes
 from headgate.delivery.retry import Outcome
-from headgate.server.shard_deliveries import SenderIdentity
+from headgate.server.processes.shard_deliveries import SenderIdentity
 from headgate.settings import networks_of
 from headgate_api import limits
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target

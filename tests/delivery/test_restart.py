@@ -168,7 +168,7 @@ import asyncio, sys
 import uvloop
 from pathlib import Path
 from tests.delivery.harness import Routes, TOKEN, target
-from headgate.server.dispatcher import DispatcherOptions, opened
+from headgate.server.processes.dispatcher import DispatcherOptions, opened
 
 async def main():
     targets = [target(n, f"http://127.0.0.1:{sys.argv[2]}/{n}", retry=1000, backoff_delay_s=0.05) for n in range(1, 6)]

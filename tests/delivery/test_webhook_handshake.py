@@ -20,7 +20,7 @@ from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import SYSTEM, Fate, Outcome, judge
 from headgate.delivery.subscribers import Subscriber
 from headgate.delivery.webhook_handshake import Handshakes
-from headgate.server.inward import inside
+from headgate.server.peers.inward import inside
 from headgate_api import limits
 from tests.control.support import Server, running
 from tests.delivery.harness import attempt_service, event, run, spec, target

@@ -25,7 +25,7 @@ from headgate.ingress.stored_bytes import StoredBytes
 from headgate.log.directory import LogDirectory
 from headgate.log.retention import retain
 from headgate.log.writer import PartitionWriter
-from headgate.server.front import FrontLog, front_log
+from headgate.server.processes.front import FrontLog, front_log
 from headgate.settings import Settings
 from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.event.http import encode_binary

@@ -30,8 +30,8 @@ from headgate.log.directory import LogDirectory
 from headgate.scan import counting
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.counting import CountPage, CountRequest, LogCounter, windows
-from headgate.server.local_http import answering, requested
-from headgate.server.reader_client import ReaderScanner, count_route
+from headgate.server.peers.local_http import answering, requested
+from headgate.server.peers.reader_client import ReaderScanner, count_route
 from headgate.shares import PlacesTakenError
 from headgate_api import limits
 from headgate_api.backtest import BacktestPage, BacktestRequest, BacktestResult, BacktestSummary

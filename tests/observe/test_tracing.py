@@ -26,7 +26,8 @@ CONTEXT = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-
 
 def test_the_sdk_is_not_even_imported_when_nothing_is_configured() -> None:
     program = (
-        "import sys; from headgate.observe import tracing; import headgate.server.front, headgate.server.dispatcher;"
+        "import sys; from headgate.observe import tracing; "
+        "import headgate.server.processes.front, headgate.server.processes.dispatcher;"
         "assert tracing.configure('front') is None;"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from headgate.server.kafka.instance import advertised_url
 from headgate.server.listening import check_not_open
 from headgate.server.parts import ROLES
+from headgate.server.peers.instance import advertised_url
 from headgate.settings import Settings
 from headgate.store.config_file import load
 from headgate.store.kafka.match_run import java_options

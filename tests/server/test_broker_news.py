@@ -16,9 +16,9 @@ from starlette.routing import Route
 from headgate.control.admission import Admission
 from headgate.control.copies import ServedBrokers
 from headgate.control.store import Store
-from headgate.server import broker_news
-from headgate.server.broker_news import BrokerNews, news_route
-from headgate.server.local_http import answering
+from headgate.server.peers import broker_news
+from headgate.server.peers.broker_news import BrokerNews, news_route
+from headgate.server.peers.local_http import answering
 from headgate_api.control.objects import Kind
 from tests.control.support import broker
 

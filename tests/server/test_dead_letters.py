@@ -24,12 +24,13 @@ from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.outbox.protocol import Shard
-from headgate.server import child, local_http
-from headgate.server.dead_letters import DeadLettersFront
-from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
-from headgate.server.kafka.partition_answers import partitions_api
-from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.peers import PeerServers
+from headgate.server import child
+from headgate.server.peers import local_http
+from headgate.server.peers.dead_letters import DeadLettersFront
+from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
+from headgate.server.peers.partition_owners import PartitionOwners
+from headgate.server.peers.servers import PeerServers
+from headgate.server.processes.kafka.partition_answers import partitions_api
 from headgate.settings import Settings
 from headgate.storage.files import directories_of
 from headgate.testing.server import free_port

@@ -12,8 +12,9 @@ from clusters.kafka import Kafka
 
 from headgate.server import parts
 from headgate.server.effective import effective
-from headgate.server.kafka import instance, processes
+from headgate.server.peers import instance
 from headgate.server.preflight import TopicsMisfitError, check_topics
+from headgate.server.processes.kafka import processes
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
 from headgate.store.kafka.topics import Admin
@@ -59,8 +60,8 @@ def test_each_role_on_kafka_has_a_module() -> None:
     assert all(hasattr(importlib.import_module(module), "run") for module in found.values())
     together = {role for role, module in found.items() if module == processes.__name__}
     assert together == set(processes._RUNS)
-    assert found[parts.Role.MATCHER] == "headgate.server.matcher"
-    assert parts.module_of(Settings(), parts.ServerPart(parts.Role.READER)) == "headgate.server.reader"
+    assert found[parts.Role.MATCHER] == "headgate.server.processes.matcher"
+    assert parts.module_of(Settings(), parts.ServerPart(parts.Role.READER)) == "headgate.server.processes.reader"
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,14 @@ from headgate.deadletters.api import DeadLettersApi
 from headgate.observe.history import BrokerCount
 from headgate.replay.api import ReplaysApi
 from headgate.rpc.service import Service
-from headgate.server import control, front, reader_client, rpc_meta, target_stats
+from headgate.server import rpc_meta
 from headgate.server.authorization import AuthorizedRequests
-from headgate.server.broker_news import PATH as NEWS_PATH
-from headgate.server.filter_workers import FilterWorkers
-from headgate.server.front import FrontStore
 from headgate.server.object_stats import ObjectStatsApi
+from headgate.server.peers import reader_client, target_stats
+from headgate.server.peers.broker_news import PATH as NEWS_PATH
+from headgate.server.processes import control, front
+from headgate.server.processes.filter_workers import FilterWorkers
+from headgate.server.processes.front import FrontStore
 from headgate.settings import Settings
 from headgate.storage.keyring import Keyring
 from headgate.stream.api import ReadApi

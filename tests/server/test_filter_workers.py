@@ -20,8 +20,8 @@ from starlette.applications import Starlette
 from headgate.auth.context import USER
 from headgate.auth.user import authenticated
 from headgate.control.http import ERROR_HANDLERS
-from headgate.server import filter_workers
-from headgate.server.filter_workers import (
+from headgate.server.processes import filter_workers
+from headgate.server.processes.filter_workers import (
     PREFIX,
     FilterRunEndedError,
     FilterRunsOverloadError,

@@ -20,8 +20,8 @@ from headgate.ingress.partitions import partition_of_key
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.server import child, preflight
-from headgate.server.front import FrontLog, front_log
 from headgate.server.parts import front_of
+from headgate.server.processes.front import FrontLog, front_log
 from headgate.settings import Settings
 from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.event.model import Event

@@ -16,10 +16,10 @@ from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.server import control, front
-from headgate.server.filter_workers import FilterWorkers
-from headgate.server.front import FrontStore
-from headgate.server.local_http import sent_path
+from headgate.server.peers.local_http import sent_path
+from headgate.server.processes import control, front
+from headgate.server.processes.filter_workers import FilterWorkers
+from headgate.server.processes.front import FrontStore
 from headgate.settings import Settings
 from headgate_api.control.objects import Kind
 from tests.control.support import trigger

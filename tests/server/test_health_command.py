@@ -13,7 +13,8 @@ import pytest
 from starlette.applications import Starlette
 from typer.testing import CliRunner, Result
 
-from headgate.server import health, local_http, parts, ready
+from headgate.server import health, parts, ready
+from headgate.server.peers import local_http
 from headgate.settings import Settings
 from headgate_cli.main import app
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 
 from headgate.server import child
-from headgate.server.local_http import SocketServerGoneError, answering
+from headgate.server.peers.local_http import SocketServerGoneError, answering
 
 
 @pytest.mark.parametrize("how", ["returns", "raises", "cancelled"])

@@ -16,12 +16,11 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.server import local_http
-from headgate.server.dispatcher_group import DispatcherGroup
-from headgate.server.kafka import partition_owners
-from headgate.server.kafka.partition_answers import partitions_api
-from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.peers import PeerServers
+from headgate.server.peers import local_http, partition_owners
+from headgate.server.peers.dispatcher_group import DispatcherGroup
+from headgate.server.peers.partition_owners import PartitionOwners
+from headgate.server.peers.servers import PeerServers
+from headgate.server.processes.kafka.partition_answers import partitions_api
 from headgate.settings import Settings
 
 STEP_S = 60.0

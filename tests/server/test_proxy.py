@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Message, Scope
 
-from headgate.server.local_http import ProcessProxy, WholeRequest, whole_request
+from headgate.server.peers.local_http import ProcessProxy, WholeRequest, whole_request
 from headgate_api.errors import TooLargeError
 from headgate_api.limits import APPLY_BYTES_MAX, OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
 

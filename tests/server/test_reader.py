@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.server import child, reader
+from headgate.server import child
 from headgate.server.parts import Role, ServerPart
+from headgate.server.processes import reader
 from headgate.settings import Settings
 from headgate_api.limits import READERS_MAX
 

@@ -16,9 +16,9 @@ from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner, ScanPage, ScanRequest
-from headgate.server import reader_client
-from headgate.server.local_http import answering
-from headgate.server.reader_client import ReaderError, ReaderScanner, ReaderUnavailableError, scan_route
+from headgate.server.peers import reader_client
+from headgate.server.peers.local_http import answering
+from headgate.server.peers.reader_client import ReaderError, ReaderScanner, ReaderUnavailableError, scan_route
 from headgate_api.event.model import DataKind, Event
 
 BROKER = "ns/a"

@@ -14,8 +14,8 @@ from starlette.types import Message
 
 from headgate.server import health, parts, ready
 from headgate.server.parts import Role, ServerPart
+from headgate.server.processes.supervisor import Beats
 from headgate.server.ready import PartReport, PartState
-from headgate.server.supervisor import Beats
 from headgate.settings import Settings
 from headgate_api import limits
 

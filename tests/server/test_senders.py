@@ -21,10 +21,10 @@ from headgate.ingress.app import Ingress
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
-from headgate.server import local_http
 from headgate.server.authentication import Authentication, UsersOfFronts, authenticator_of
 from headgate.server.authorization import Authorization, Rights
-from headgate.server.inward import InwardTransport
+from headgate.server.peers import local_http
+from headgate.server.peers.inward import InwardTransport
 from headgate.settings import Settings
 from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.event.model import Event

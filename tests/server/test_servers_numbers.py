@@ -15,7 +15,7 @@ import pytest
 from clusters.kafka import Kafka
 
 from headgate.observe.history import Snapshot, Sums
-from headgate.server.kafka.numbers import ServerNumbers, ServersNumbers, tell_numbers
+from headgate.server.processes.kafka.numbers import ServerNumbers, ServersNumbers, tell_numbers
 from headgate.server.summary import PartView
 from headgate.settings import Settings
 from headgate.store.kafka.server_numbers import NumbersWriter, hear_numbers
@@ -98,7 +98,7 @@ def test_what_cannot_be_read_changes_nothing(world: World, value: bytes) -> None
 
 
 def test_servers_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.server.kafka.numbers.SERVERS_MAX", 2)
+    monkeypatch.setattr("headgate.server.processes.kafka.numbers.SERVERS_MAX", 2)
     for number in range(4):
         world.tell(f"http://{number}:1", 1.0)
     world.tell("http://0:1", 5.0)
@@ -122,8 +122,8 @@ def test_numbers_that_cannot_be_told_are_told_later(tmp_path: Path, monkeypatch:
         def close(self) -> None:
             told.append("close")
 
-    monkeypatch.setattr("headgate.server.kafka.numbers.NumbersWriter", Refusing)
-    monkeypatch.setattr("headgate.server.kafka.numbers.HISTORY_POINT_S", 0.001)
+    monkeypatch.setattr("headgate.server.processes.kafka.numbers.NumbersWriter", Refusing)
+    monkeypatch.setattr("headgate.server.processes.kafka.numbers.HISTORY_POINT_S", 0.001)
     settings = Settings(data=tmp_path, listen="127.0.0.1:8080", grpc="off", kafka="127.0.0.1:1", role="front,control")
 
     async def main() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.server.supervisor import DRAIN
+from headgate.server.processes.supervisor import DRAIN
 
 OPENING = """
 import importlib, sys, time
@@ -34,7 +34,8 @@ HANGING = """
 import signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from headgate.server import child, matcher, parts
+from headgate.server import child, parts
+from headgate.server.processes import matcher
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig, KafkaConfig
 from headgate.store.kafka import matcher as on_kafka, objects

@@ -15,8 +15,8 @@ from headgate.control.routing import TargetReport
 from headgate.control.store import Store
 from headgate.control.target_reports import StoppedFilter
 from headgate.observe.history import BrokerCount, NumbersHistory
+from headgate.server.peers.target_stats import MatchCount
 from headgate.server.stopped_filters import MatchCounters, StoppedFilters, StoppedFiltersWatch
-from headgate.server.target_stats import MatchCount
 from headgate_api.control.objects import Kind, ObjectKey, Trigger
 from headgate_api.limits import (
     STOPPED_EXPECTED_MIN,

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.server import child, parts, ready, supervisor
+from headgate.server import child, parts, ready
 from headgate.server.parts import Role, ServerPart
-from headgate.server.supervisor import DRAIN, Supervisor
-from headgate.server.zygote import Zygote
+from headgate.server.processes import supervisor
+from headgate.server.processes.supervisor import DRAIN, Supervisor
+from headgate.server.processes.zygote import Zygote
 from headgate.settings import Settings
 from headgate_api import limits
 from headgate_api.errors import FatalError
@@ -202,8 +203,8 @@ import asyncio, sys
 from pathlib import Path
 from headgate_api import limits
 from headgate.observe import logs
-from headgate.server.supervisor import Supervisor
-from headgate.server.zygote import Zygote
+from headgate.server.processes.supervisor import Supervisor
+from headgate.server.processes.zygote import Zygote
 from headgate.settings import Settings
 async def start(_, part):
     return await asyncio.create_subprocess_exec(sys.argv[2], part.name)

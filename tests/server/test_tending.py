@@ -17,9 +17,10 @@ from headgate.log.errors import CorruptChunkError
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, encode_chunk
 from headgate.retention.floor import REPORT, FloorFinder, RetentionFloor
-from headgate.server import child, front, retention
+from headgate.server import child, retention
 from headgate.server.listening import AddressError
 from headgate.server.parts import Role, ServerPart
+from headgate.server.processes import front
 from headgate.settings import Settings
 from headgate.testing.server import free_port
 from headgate_api import limits

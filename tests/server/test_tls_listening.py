@@ -26,9 +26,11 @@ from headgate.ingress.connections import Connections
 from headgate.ingress.errors import send_body
 from headgate.observe.metrics import TLS_HANDSHAKES_FAILED
 from headgate.rpc.service import Service
-from headgate.server import front, local_http, rpc
-from headgate.server.front import HttpListeners
-from headgate.server.inward import InwardTransport, SplitTransport, transports
+from headgate.server import rpc
+from headgate.server.peers import local_http
+from headgate.server.peers.inward import InwardTransport, SplitTransport, transports
+from headgate.server.processes import front
+from headgate.server.processes.front import HttpListeners
 from headgate.settings import Settings
 from headgate.testing.server import free_port
 from headgate_api import limits

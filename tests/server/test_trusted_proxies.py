@@ -10,7 +10,7 @@ import uvloop
 from pydantic import ValidationError
 
 from headgate.ingress.errors import send_body
-from headgate.server.front import HttpListeners
+from headgate.server.processes.front import HttpListeners
 from headgate.settings import Settings
 from headgate.testing.server import free_port
 

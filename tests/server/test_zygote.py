@@ -13,7 +13,7 @@ import pytest
 
 from headgate.server import parts
 from headgate.server.parts import Role, ServerPart
-from headgate.server.zygote import Zygote, reap_orphans
+from headgate.server.processes.zygote import Zygote, reap_orphans
 from headgate.settings import Settings
 from headgate_api import limits
 from tests.support import REPOSITORY, eventually, times, until
@@ -97,7 +97,7 @@ def test_a_part_lives_and_ends_like_a_process_of_its_own(tmp_path: Path) -> None
 
 FORKLESS = """
 import os, sys
-if "headgate.server.zygote" in sys.orig_argv:
+if "headgate.server.processes.zygote" in sys.orig_argv:
     fork, forks = os.fork, []
     def failing():
         forks.append(1)
@@ -128,7 +128,7 @@ SUPERVISOR = """
 import asyncio, sys
 from pathlib import Path
 from headgate.server.parts import Role, ServerPart
-from headgate.server.zygote import Zygote
+from headgate.server.processes.zygote import Zygote
 from headgate.settings import Settings
 async def work():
     zygote = Zygote(Settings(data=Path(sys.argv[1]), metrics=False), bytes(32), None)
@@ -178,7 +178,7 @@ def test_orphans_are_let_go_and_known_children_are_not() -> None:
 
 IMPORTED = """
 import json, os, sys
-from headgate.server import zygote
+from headgate.server.processes import zygote
 from headgate.settings import Settings
 zygote.import_parts(Settings())
 print(json.dumps([len(os.listdir("/proc/self/task")), sorted(sys.modules)]))
@@ -188,7 +188,7 @@ print(json.dumps([len(os.listdir("/proc/self/task")), sorted(sys.modules)]))
 def test_parts_share_what_they_import_and_none_has_what_it_does_not_need() -> None:
     import json
 
-    from headgate.server.zygote import _THREADLESS
+    from headgate.server.processes.zygote import _THREADLESS
 
     answer = subprocess.run(
         [sys.executable, "-c", IMPORTED], env={**os.environ, **_THREADLESS}, capture_output=True, text=True, check=True
@@ -196,6 +196,6 @@ def test_parts_share_what_they_import_and_none_has_what_it_does_not_need() -> No
     threads, modules = json.loads(answer.stdout)
     assert threads == 1, "a thread does not survive a fork, and what it holds stays locked"
     shared = {part.role for part in parts.of_server(Settings())} - {Role.MATCHER}
-    assert {f"headgate.server.{role}" for role in shared} <= set(modules)
+    assert {f"headgate.server.processes.{role}" for role in shared} <= set(modules)
     foreign = {"pyspark", "py4j", "confluent_kafka", "typer", "numpy", "pandas", "headgate_client", "headgate.cli"}
     assert not foreign & set(modules)

@@ -28,9 +28,9 @@ from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.outbox.protocol import Shard
-from headgate.server import dispatcher as composition
-from headgate.server import inward
-from headgate.server.shard_deliveries import SenderIdentity
+from headgate.server.peers import inward
+from headgate.server.processes import dispatcher as composition
+from headgate.server.processes.shard_deliveries import SenderIdentity
 from headgate.storage.files import DispatcherDirectory
 from headgate_api import limits
 from headgate_api.errors import UnavailableError

@@ -14,8 +14,8 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from headgate.server.kafka.dispatcher import kafka_dispatcher
-from headgate.server.kafka.partition import KafkaDispatcherOptions
+from headgate.server.processes.kafka.dispatcher import kafka_dispatcher
+from headgate.server.processes.kafka.partition import KafkaDispatcherOptions
 from tests.delivery.harness import Routes
 from tests.store.dispatch_feed import made_target
 from tests.store.outbox_stream import outbox_config

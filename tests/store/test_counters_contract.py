@@ -14,11 +14,10 @@ from clusters.kafka import Kafka
 from starlette.applications import Starlette
 from starlette.requests import Request as ClientRequest
 
-from headgate.server import local_http
-from headgate.server.dispatcher_group import DispatcherQuestion, DispatcherReach, LocalDispatchers
-from headgate.server.kafka.partition_answers import partitions_api
-from headgate.server.local_http import PartUnavailableError, WholeAnswer
-from headgate.server.target_stats import (
+from headgate.server.peers import local_http
+from headgate.server.peers.dispatcher_group import DispatcherQuestion, DispatcherReach, LocalDispatchers
+from headgate.server.peers.local_http import PartUnavailableError, WholeAnswer
+from headgate.server.peers.target_stats import (
     SUMMARY,
     SUMMARY_OF_NAMESPACE,
     BacklogCount,
@@ -31,6 +30,7 @@ from headgate.server.target_stats import (
     stats_paths,
     undelivered,
 )
+from headgate.server.processes.kafka.partition_answers import partitions_api
 from headgate.settings import Settings
 from headgate.storage.files import DispatcherDirectory
 from headgate_api.control.objects import Kind, ObjectKey

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from clusters.kafka import Kafka
 
-from headgate.server.kafka.dispatcher import KafkaDispatcher, kafka_dispatcher
-from headgate.server.kafka.partition import KafkaDispatcherOptions
+from headgate.server.processes.kafka.dispatcher import KafkaDispatcher, kafka_dispatcher
+from headgate.server.processes.kafka.partition import KafkaDispatcherOptions
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate_api import limits

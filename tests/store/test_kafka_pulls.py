@@ -20,12 +20,12 @@ from starlette.routing import Route
 from headgate.control.http import ERROR_HANDLERS
 from headgate.filter.compile.plan import Verdict
 from headgate.outbox.protocol import dispatcher_of
-from headgate.server.kafka import instance
-from headgate.server.kafka.dispatcher import KafkaDispatcher
-from headgate.server.kafka.partition_answers import partitions_api
-from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.peers import PeerServers
-from headgate.server.local_http import answering
+from headgate.server.peers import instance
+from headgate.server.peers.local_http import answering
+from headgate.server.peers.partition_owners import PartitionOwners
+from headgate.server.peers.servers import PeerServers
+from headgate.server.processes.kafka.dispatcher import KafkaDispatcher
+from headgate.server.processes.kafka.partition_answers import partitions_api
 from headgate.settings import Settings
 from headgate.store.config import KafkaConfig
 from headgate.subscriptions.api import METHODS, PREFIX

@@ -20,11 +20,11 @@ from headgate.filter.compile.plan import Verdict
 from headgate.inspect.file_records import FileRecords
 from headgate.inspect.find import EventSearch, KnownEvent, Records, find_event
 from headgate.log.directory import LogDirectory
-from headgate.server import local_http
-from headgate.server.dispatcher_group import DispatcherQuestion, asked
-from headgate.server.kafka.partition_answers import partitions_api
-from headgate.server.kafka.partition_owners import OwnerRefusedError, RemoteRecords, partition_path
-from headgate.server.local_http import WholeAnswer
+from headgate.server.peers import local_http
+from headgate.server.peers.dispatcher_group import DispatcherQuestion, asked
+from headgate.server.peers.local_http import WholeAnswer
+from headgate.server.peers.partition_owners import OwnerRefusedError, RemoteRecords, partition_path
+from headgate.server.processes.kafka.partition_answers import partitions_api
 from headgate.store.kafka.scan import InspectedTopic, KafkaLog
 from headgate_api.event.names import path_of
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, matcher, run, running

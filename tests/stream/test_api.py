@@ -28,7 +28,7 @@ from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Piece, Scan
-from headgate.server.local_http import ProcessProxy
+from headgate.server.peers.local_http import ProcessProxy
 from headgate.stream import api, follow
 from headgate.stream.api import ReadApi
 from headgate.stream.follow import Readers

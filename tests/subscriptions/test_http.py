@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.routing import PullRules, Target
-from headgate.server.local_http import ProcessProxy, answering
+from headgate.server.peers.local_http import ProcessProxy, answering
 from headgate.subscriptions.api import METHODS, PREFIX, SubscriptionsApi
 from headgate_api.limits import SUBSCRIPTION_UNACKED_MAX
 from headgate_api.rpc import pulsar_pb2 as wire

@@ -16,7 +16,7 @@ from headgate.observe import logs
 from headgate.server import preflight
 from headgate.server.child import FATAL_STATUS
 from headgate.server.effective import effective
-from headgate.server.supervisor import Supervisor
+from headgate.server.processes.supervisor import Supervisor
 from headgate_api.errors import HeadgateError
 from headgate_cli.client import fail
 

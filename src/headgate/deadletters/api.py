@@ -1,6 +1,6 @@
 """The API of a dispatcher's dead letters: list, show, redrive and discard, a page of the store at a time.
 
-`server/dead_letters.py` asks all dispatchers, for clients; the paths are the same.
+`server/peers/dead_letters.py` asks all dispatchers, for clients; the paths are the same.
 
     GET  /apis/headgate.dev/v1/deadletters                         all namespaces
     GET  /apis/headgate.dev/v1/namespaces/NS/deadletters           ?trigger=&reason=&state=&since=&until=&filter=

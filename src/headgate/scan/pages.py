@@ -2,7 +2,7 @@
 
 A caller asks for a page, gets what was found and where the scan stands, and asks for the next page from there. Between
 two pages it may stop, restart or die: nothing is kept for it. So another process can scan the pages
-(`server/reader_client.py`), and on a server it does.
+(`server/peers/reader_client.py`), and on a server it does.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from headgate.control.queries import continue_token, list_query
 from headgate.control.store import Store
 from headgate.control.watch import ListQuery
 from headgate.observe.history import BrokerCount, NumbersHistory
-from headgate.server.target_stats import STATS_LISTS, TargetStats, TriggerCounters, stats_paths
+from headgate.server.peers.target_stats import STATS_LISTS, TargetStats, TriggerCounters, stats_paths
 from headgate_api.control.errors import MalformedObjectError
 from headgate_api.control.objects import Broker, Condition, Kind, Object, ObjectKey, Trigger, decode_stored
 from headgate_api.limits import STATS_PAGE_DEFAULT, STATS_PAGE_MAX

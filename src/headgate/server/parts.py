@@ -33,7 +33,7 @@ _OWN_ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Ro
 """Those of a server that keeps everything itself."""
 ROLES: Final = (*_OWN_ROLES, Role.SOURCE)
 """Those that `--role` takes."""
-MATCHER: Final = "headgate.server.matcher"
+MATCHER: Final = "headgate.server.processes.matcher"
 _LARGE_ON_KAFKA: Final = frozenset({Role.CONTROL, Role.DISPATCHER})
 """Roles that have a module of their own there."""
 MATCHER_VARIABLE: Final = "HEADGATE_CHILD_MATCHER"
@@ -101,8 +101,8 @@ def module_of(settings: Settings, part: ServerPart) -> str:
     if part.role is Role.MATCHER:
         return MATCHER if settings.is_on_kafka else os.environ.get(MATCHER_VARIABLE, MATCHER)
     if not settings.is_on_kafka:
-        return f"headgate.server.{part.role}"
-    return f"headgate.server.kafka.{part.role if part.role in _LARGE_ON_KAFKA else 'processes'}"
+        return f"headgate.server.processes.{part.role}"
+    return f"headgate.server.processes.kafka.{part.role if part.role in _LARGE_ON_KAFKA else 'processes'}"
 
 
 def front_of(partition: int, fronts: int) -> int:

@@ -25,9 +25,9 @@ from headgate.rpc.service import (
 )
 from headgate.server.authentication import Authentication, client_of_call, users_of_calls
 from headgate.server.authorization import Authorization
-from headgate.server.forwarded_calls import Choose, ForwardedCalls, ProducerForwarding
 from headgate.server.listening import addresses_of
 from headgate.server.parts import Role, roles_of
+from headgate.server.peers.forwarded_calls import Choose, ForwardedCalls, ProducerForwarding
 from headgate.server.ready import parts_ready
 from headgate.server.refusals import RoleAbsentError
 from headgate.server.rpc_meta import HealthService, reflection_services

@@ -20,7 +20,7 @@ from headgate.control.target_reports import StoppedFilter
 from headgate.control.writes import kube_time
 from headgate.observe.history import NumbersHistory, grown
 from headgate.observe.logs import Recurring
-from headgate.server.target_stats import MatchCount
+from headgate.server.peers.target_stats import MatchCount
 from headgate_api.errors import UnavailableError
 from headgate_api.event.names import path_of
 from headgate_api.limits import (

@@ -28,8 +28,8 @@ from headgate.deadletters.store import DeadLetterCount
 from headgate.observe.history import NumbersHistory, Rates
 from headgate.observe.logs import Recurring
 from headgate.server import ready
-from headgate.server.dispatcher_group import DispatcherReach
-from headgate.server.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, BacklogCount, Undelivered, undelivered
+from headgate.server.peers.dispatcher_group import DispatcherReach
+from headgate.server.peers.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, BacklogCount, Undelivered, undelivered
 from headgate.settings import Settings
 from headgate_api.control.objects import Kind
 from headgate_api.event import rfc3339

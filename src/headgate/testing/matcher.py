@@ -142,7 +142,7 @@ class PlainRunner:
 
 
 def run(context: child.Context) -> None:
-    """Matches until told to stop, in place of `headgate.server.matcher`."""
+    """Matches until told to stop, in place of `headgate.server.processes.matcher`."""
     settings, stop = context.settings, threading.Event()
     child.on_stop(stop.set)
     report = ready.PartReport(settings.run_directory, context.part.name)

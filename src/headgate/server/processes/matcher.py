@@ -76,7 +76,7 @@ def run(context: child.Context) -> None:
 
 def _on_kafka(context: child.Context, cluster: ClusterConfig, stop: MatcherStop, report: ready.PartReport) -> None:
     """Stands by, or starts the queries that match."""
-    from headgate.server.kafka import instance  # imports that no other matcher needs
+    from headgate.server.peers import instance  # imports that no other matcher needs
     from headgate.store.kafka.matcher import MatcherHooks, serve_kafka
     from headgate.store.kafka.objects import open_cache
 

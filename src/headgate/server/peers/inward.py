@@ -17,7 +17,7 @@ from headgate.auth.context import TOKEN_HEADER, USER_HEADER, current_user, heade
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.delivery.post import HttpTransport, PostOptions, Transport
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Outcome
-from headgate.server.local_http import ask
+from headgate.server.peers.local_http import ask
 from headgate.settings import Settings
 from headgate_api import limits
 

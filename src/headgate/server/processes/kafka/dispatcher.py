@@ -1,7 +1,7 @@
 """The process that delivers in a deployment on Kafka: its share of the outbox's partitions, and their deliveries.
 
 Replies go to the fronts of its own server. Fronts of any server ask it for what it keeps of its partitions:
-`server/kafka/partition_answers.py`.
+`server/processes/kafka/partition_answers.py`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from headgate.control.store import Store
 from headgate.delivery.journal import Journal
 from headgate.observe import tracing
 from headgate.scan.pages import LogScanner
-from headgate.server import child, local_http, parts, ready, rpc
+from headgate.server import child, parts, ready, rpc
 from headgate.server.authentication import UsersOfFronts
-from headgate.server.inward import inward_of
-from headgate.server.kafka import instance
-from headgate.server.kafka.partition import KafkaDispatcherOptions, PartitionDispatcher, PartitionMeans
-from headgate.server.kafka.partition_answers import PartitionCalls, partitions_api
 from headgate.server.parts import Role
-from headgate.server.shard_deliveries import SenderIdentity
+from headgate.server.peers import instance, local_http
+from headgate.server.peers.inward import inward_of
+from headgate.server.processes.kafka.partition import KafkaDispatcherOptions, PartitionDispatcher, PartitionMeans
+from headgate.server.processes.kafka.partition_answers import PartitionCalls, partitions_api
+from headgate.server.processes.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
 from headgate.storage.threads import Threads
 from headgate.store.kafka.changelog import ChangelogWriter, group_identity

@@ -21,8 +21,8 @@ from starlette.routing import Route
 from headgate.control.copies import ObjectCopy
 from headgate.control.store import Store
 from headgate.server import parts
-from headgate.server.local_http import ask
 from headgate.server.parts import Role
+from headgate.server.peers.local_http import ask
 from headgate.settings import Settings
 from headgate_api.limits import BROKER_NEWS_S_MAX
 

@@ -28,9 +28,16 @@ from headgate.inspect.log_follower import LogFollower
 from headgate.observe.history import NumbersHistory
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.source import RetainedLog
-from headgate.server import child, control, parts
-from headgate.server.broker_news import tell_fronts
-from headgate.server.control import (
+from headgate.server import child, parts
+from headgate.server.listening import url_policy
+from headgate.server.parts import Role
+from headgate.server.peers import instance
+from headgate.server.peers.broker_news import tell_fronts
+from headgate.server.peers.partition_owners import PartitionOwners, RemoteRecords
+from headgate.server.peers.reader_client import ReaderScanner
+from headgate.server.peers.servers import PeerServers
+from headgate.server.processes import control
+from headgate.server.processes.control import (
     ControlState,
     ControlStore,
     application,
@@ -39,13 +46,7 @@ from headgate.server.control import (
     reseal_stored,
     urls_of,
 )
-from headgate.server.kafka import instance
-from headgate.server.kafka.numbers import ServersNumbers, tell_numbers
-from headgate.server.kafka.partition_owners import PartitionOwners, RemoteRecords
-from headgate.server.kafka.peers import PeerServers
-from headgate.server.listening import url_policy
-from headgate.server.parts import Role
-from headgate.server.reader_client import ReaderScanner
+from headgate.server.processes.kafka.numbers import ServersNumbers, tell_numbers
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
 from headgate.store.config import KafkaConfig

@@ -15,8 +15,7 @@ from headgate.control import discovery
 from headgate.control.database import NotLeaderError, StoreUnavailableError
 from headgate.control.store import Store
 from headgate.control.webhook import PATH as WEBHOOK
-from headgate.server.kafka.peers import PeerServers
-from headgate.server.local_http import (
+from headgate.server.peers.local_http import (
     FORWARDED,
     REDIRECTED,
     LocalResponse,
@@ -24,6 +23,7 @@ from headgate.server.local_http import (
     pass_on,
     whole_request,
 )
+from headgate.server.peers.servers import PeerServers
 from headgate.settings import Settings
 from headgate.store.kafka.objects import leader_of
 from headgate_api.errors import UnavailableError

@@ -17,21 +17,22 @@ from headgate.control.copies import EventPolicyCopy
 from headgate.control.store import Store
 from headgate.ingress.partitions import EventPartitions
 from headgate.observe.metrics import SOURCE_RECORDS_ADMITTED, SOURCE_RECORDS_REFUSED
-from headgate.server import child, front, parts, reader, ready
+from headgate.server import child, parts, ready
 from headgate.server.authorization import default_mode
-from headgate.server.broker_news import tell_fronts
-from headgate.server.dispatcher_group import DispatcherGroup
-from headgate.server.front import FrontStore
-from headgate.server.kafka import instance
-from headgate.server.kafka.instance import quota_sharers
-from headgate.server.kafka.leader import ObjectRequests
-from headgate.server.kafka.numbers import tell_numbers
-from headgate.server.kafka.partition_owners import PartitionOwners
-from headgate.server.kafka.peers import PeerServers
-from headgate.server.kafka.subscription_calls import SubscriptionCalls
-from headgate.server.local_http import ProcessProxy
 from headgate.server.parts import Role
-from headgate.server.reader import ReaderStore
+from headgate.server.peers import instance
+from headgate.server.peers.broker_news import tell_fronts
+from headgate.server.peers.dispatcher_group import DispatcherGroup
+from headgate.server.peers.instance import quota_sharers
+from headgate.server.peers.leader import ObjectRequests
+from headgate.server.peers.local_http import ProcessProxy
+from headgate.server.peers.partition_owners import PartitionOwners
+from headgate.server.peers.servers import PeerServers
+from headgate.server.peers.subscription_calls import SubscriptionCalls
+from headgate.server.processes import front, reader
+from headgate.server.processes.front import FrontStore
+from headgate.server.processes.kafka.numbers import tell_numbers
+from headgate.server.processes.reader import ReaderStore
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.consumer_groups import GroupMembers
 from headgate.store.kafka.numbered_producers import FencedProducers

@@ -24,8 +24,8 @@ from headgate.control.http import decoded_as, json_response, read_body
 from headgate.control.queries import user_of
 from headgate.deadletters.api import CountsPage, DeadLetterNotFoundError, routes_of
 from headgate.replay.api import BASE
-from headgate.server.dispatcher_group import DispatcherGroup, DispatcherQuestion, refusal
-from headgate.server.local_http import sent_path
+from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherQuestion, refusal
+from headgate.server.peers.local_http import sent_path
 from headgate_api import limits
 from headgate_api.control.objects import JsonObject, Kind
 from headgate_api.errors import InvalidInputError

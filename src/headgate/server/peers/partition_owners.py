@@ -22,15 +22,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.inspect.find import EventRecords, FoundEvent, InspectedLog, KnownEvent, asked_for
-from headgate.server.dispatcher_group import (
+from headgate.server.peers import instance
+from headgate.server.peers.dispatcher_group import (
     DispatcherGroup,
     DispatcherQuestion,
     DispatcherReach,
     asked,
 )
-from headgate.server.kafka import instance
-from headgate.server.kafka.peers import PeerServers
-from headgate.server.local_http import (
+from headgate.server.peers.local_http import (
     FORWARDED,
     Header,
     LocalResponse,
@@ -42,6 +41,7 @@ from headgate.server.local_http import (
     sent_path,
     whole_request,
 )
+from headgate.server.peers.servers import PeerServers
 from headgate.settings import Settings
 from headgate_api import positions
 from headgate_api.control.objects import Kind

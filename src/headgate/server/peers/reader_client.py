@@ -18,7 +18,7 @@ from starlette.routing import Route
 from headgate.control.http import JSON
 from headgate.scan.counting import CountPage, CountRequest, EventCounter
 from headgate.scan.pages import Scanner, ScanPage, ScanRequest
-from headgate.server.local_http import ask
+from headgate.server.peers.local_http import ask
 from headgate_api.errors import HeadgateError, UnavailableError
 from headgate_api.limits import READER_RETRIES_MAX, READER_RETRY_S
 

@@ -20,9 +20,10 @@ from headgate.control.store import Store
 from headgate.log.directory import LogDirectory
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.source import ReadableLog, RetainedLog
-from headgate.server import child, local_http, ready, rpc
+from headgate.server import child, ready, rpc
 from headgate.server.authentication import UsersOfFronts
-from headgate.server.reader_client import count_route, scan_route
+from headgate.server.peers import local_http
+from headgate.server.peers.reader_client import count_route, scan_route
 from headgate.stream.api import ReadApi
 from headgate.stream.follow import Readers
 from headgate.stream.read_rpc import ReadRpc

@@ -1,7 +1,7 @@
 """All dispatchers as one, for the process that passes requests on: who owns what, and what they answer together.
 
 Where they are stands behind `DispatcherReach`: processes of this server, or the owners of the outbox's partitions in a
-deployment on Kafka (`server/kafka/partition_owners.py`).
+deployment on Kafka (`server/peers/partition_owners.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headgate.control.http import JSON
 from headgate.control.store import Store
 from headgate.outbox.protocol import dispatcher_of
 from headgate.rpc.wire import parsed
-from headgate.server.local_http import (
+from headgate.server.peers.local_http import (
     Header,
     PartUnavailableError,
     PeerAddress,

@@ -48,19 +48,20 @@ from headgate.log.wakeups import Wakeups
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics, tracing
 from headgate.rpc.service import ServiceCalls
-from headgate.server import child, health, listening, local_http, parts, ready, retention, rpc
+from headgate.server import child, health, listening, parts, ready, retention, rpc
 from headgate.server.authentication import Authentication, UsersOfFronts, audit_log_of, authenticator_of
 from headgate.server.authorization import Authorization, Rights
-from headgate.server.broker_news import news_route
-from headgate.server.dead_letters import DeadLettersFront, ReplaysFront
-from headgate.server.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
-from headgate.server.filter_workers import FiltersApi, FilterWorkers
 from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.listening import ListenAddress, addresses_of
-from headgate.server.local_http import ProcessProxy
 from headgate.server.parts import Role, front_of
+from headgate.server.peers import local_http
+from headgate.server.peers.broker_news import news_route
+from headgate.server.peers.dead_letters import DeadLettersFront, ReplaysFront
+from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
+from headgate.server.peers.local_http import ProcessProxy
+from headgate.server.peers.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, stats_paths
+from headgate.server.processes.filter_workers import FiltersApi, FilterWorkers
 from headgate.server.refusals import Gate, NoDeliveries, RoleAbsent
-from headgate.server.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, stats_paths
 from headgate.server.tls import CertificateKeeper, TlsFiles
 from headgate.settings import Settings, TlsMode
 from headgate.subscriptions.api import METHODS as PULL_METHODS

@@ -44,17 +44,18 @@ from headgate.observe import metrics
 from headgate.observe.history import NumbersHistory, counted_by
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.counting import EventCounter
-from headgate.server import child, local_http, ready, tls
+from headgate.server import child, ready, tls
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
-from headgate.server.broker_news import tell_fronts
-from headgate.server.dispatcher_group import DispatcherReach, LocalDispatchers
 from headgate.server.listening import url_policy
 from headgate.server.object_stats import ObjectStatsApi
-from headgate.server.reader_client import ReaderScanner
+from headgate.server.peers import local_http
+from headgate.server.peers.broker_news import tell_fronts
+from headgate.server.peers.dispatcher_group import DispatcherReach, LocalDispatchers
+from headgate.server.peers.reader_client import ReaderScanner
+from headgate.server.peers.target_stats import RemoteStats, matches
 from headgate.server.stopped_filters import StoppedFiltersWatch
 from headgate.server.summary import PartView, SummaryApi, keep, parts_of
-from headgate.server.target_stats import RemoteStats, matches
 from headgate.settings import Settings
 from headgate.storage.files import directories_of
 from headgate.storage.keyring import keyring_of

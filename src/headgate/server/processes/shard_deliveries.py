@@ -45,9 +45,9 @@ from headgate.replay.api import ReplaysApi
 from headgate.replay.sender import Replaying
 from headgate.scan.pages import Scanner
 from headgate.scan.source import ReadableLog
-from headgate.server.inward import inside, transports
 from headgate.server.listening import url_policy
-from headgate.server.target_stats import TargetStatsApi
+from headgate.server.peers.inward import inside, transports
+from headgate.server.peers.target_stats import TargetStatsApi
 from headgate.settings import Settings
 from headgate.storage.commit import Committer
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources

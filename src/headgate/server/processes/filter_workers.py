@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from headgate.control.http import JSON, Handler, read_body
 from headgate.control.queries import user_of
-from headgate.server.filter_worker import ANSWER_HEAD, REQUEST_HEAD, RUNS
+from headgate.server.processes.filter_worker import ANSWER_HEAD, REQUEST_HEAD, RUNS
 from headgate.shares import FairPlaces
 from headgate_api.control.objects import OWN_API_VERSION
 from headgate_api.errors import InvalidInputError, OverloadedError, UnavailableError
@@ -42,7 +42,7 @@ from headgate_api.limits import (
 
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/filters"
 _NUMBERS: Final = {name: number for number, name in enumerate(RUNS)}
-_COMMAND: Final = (sys.executable, "-m", "headgate.server.filter_worker")
+_COMMAND: Final = (sys.executable, "-m", "headgate.server.processes.filter_worker")
 
 
 class FilterRunsOverloadError(OverloadedError):

@@ -16,8 +16,8 @@ from grpc import aio
 
 from headgate.auth.context import current_user
 from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
-from headgate.server.dispatcher_group import DispatcherGroup
-from headgate.server.forwarded_calls import (
+from headgate.server.peers.dispatcher_group import DispatcherGroup
+from headgate.server.peers.forwarded_calls import (
     CHANNEL_OPTIONS,
     Metadata,
     aborted,
@@ -25,15 +25,15 @@ from headgate.server.forwarded_calls import (
     relayed,
     user_metadata,
 )
-from headgate.server.kafka.partition_owners import (
+from headgate.server.peers.local_http import PartUnavailableError
+from headgate.server.peers.partition_owners import (
     PARTITION,
     PartitionElsewhereError,
     PartitionOwners,
     asked_in_turn,
     partition_of,
 )
-from headgate.server.kafka.peers import PeerServers
-from headgate.server.local_http import PartUnavailableError
+from headgate.server.peers.servers import PeerServers
 from headgate.settings import Settings
 from headgate_api.errors import UnavailableError
 from headgate_api.rpc.errors import ERROR, ProtocolError

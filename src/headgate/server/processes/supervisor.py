@@ -17,9 +17,9 @@ from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
 from headgate.observe.logs import Recurring
 from headgate.server import child, datadir, parts, preflight, ready
-from headgate.server.kafka import instance
 from headgate.server.parts import Role, ServerPart
-from headgate.server.zygote import ForkedPart, Zygote, reap_orphans
+from headgate.server.peers import instance
+from headgate.server.processes.zygote import ForkedPart, Zygote, reap_orphans
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
 from headgate_api import limits

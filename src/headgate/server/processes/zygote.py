@@ -129,7 +129,7 @@ class Zygote:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "headgate.server.zygote",
+                "headgate.server.processes.zygote",
                 _TITLE_PADDING,
                 stdin=theirs.fileno(),
                 env={**_THREADLESS, **child.environment(self.settings, self._token, self._cluster)},

@@ -13,7 +13,7 @@ import structlog
 
 from headgate.observe.history import Snapshot, counted_by
 from headgate.observe.logs import Recurring
-from headgate.server.kafka import instance
+from headgate.server.peers import instance
 from headgate.server.summary import PartView, parts_of
 from headgate.settings import Settings
 from headgate.store.config import KafkaConfig

@@ -1,7 +1,7 @@
 """The process in which people try filters: one request after the other, on its standard input and output.
 
 It has no rights, no secrets and no files of the server. A filter that takes too long or too much memory ends with the
-process, and delays nobody: `server/filter_workers.py` starts another one.
+process, and delays nobody: `server/processes/filter_workers.py` starts another one.
 
 The first answer says that the process has started.
 """

@@ -40,11 +40,12 @@ from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner
-from headgate.server import child, local_http, ready, retention, rpc
+from headgate.server import child, ready, retention, rpc
 from headgate.server.authentication import UsersOfFronts
-from headgate.server.inward import inward_of
-from headgate.server.reader_client import ReaderScanner
-from headgate.server.shard_deliveries import (
+from headgate.server.peers import local_http
+from headgate.server.peers.inward import inward_of
+from headgate.server.peers.reader_client import ReaderScanner
+from headgate.server.processes.shard_deliveries import (
     DeliveryMeans,
     DeliveryOptions,
     ReportingStore,

@@ -21,9 +21,9 @@ from headgate.delivery.events import Events
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.observe.logs import Recurring
 from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
-from headgate.server.kafka.partition_owners import PARTITION, PLACE, PartitionElsewhereError, partition_path
-from headgate.server.local_http import PartUnavailableError
-from headgate.server.shard_deliveries import RoutingStore
+from headgate.server.peers.local_http import PartUnavailableError
+from headgate.server.peers.partition_owners import PARTITION, PLACE, PartitionElsewhereError, partition_path
+from headgate.server.processes.shard_deliveries import RoutingStore
 from headgate.storage.commit import Committer
 from headgate.store.kafka.partition_views import OutboxLookups, PartitionRecords
 from headgate.subscriptions.api import SubscriptionsApi

@@ -20,8 +20,8 @@ from headgate.auth.user import ANONYMOUS
 from headgate.ingress.partitions import partition_of_key
 from headgate.rpc.service import Answer, CallContext, ReadAgain, ServiceCalls
 from headgate.rpc.wire import publishing
-from headgate.server.local_http import PartUnavailableError
 from headgate.server.parts import front_of
+from headgate.server.peers.local_http import PartUnavailableError
 from headgate_api.errors import HeadgateError
 from headgate_api.rpc.errors import ERROR, STATUS_LOST, ProtocolError, status
 

@@ -31,8 +31,8 @@ from headgate.delivery.events import Events
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
 from headgate.outbox.protocol import dispatcher_of
-from headgate.server.dispatcher_group import DispatcherQuestion, DispatcherReach
-from headgate.server.local_http import ask, sent_path
+from headgate.server.peers.dispatcher_group import DispatcherQuestion, DispatcherReach
+from headgate.server.peers.local_http import ask, sent_path
 from headgate_api.control.objects import OWN_API_VERSION, Kind, ObjectKey
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.event import rfc3339

@@ -16,9 +16,9 @@ from headgate.auth import impersonation
 from headgate.auth.context import USER
 from headgate.auth.credentials import AUTHORIZATION
 from headgate.auth.user import ANONYMOUS, User
-from headgate.server.forwarded_calls import CHANNEL_OPTIONS
-from headgate.server.kafka import instance
-from headgate.server.local_http import Header, PeerAddress
+from headgate.server.peers import instance
+from headgate.server.peers.forwarded_calls import CHANNEL_OPTIONS
+from headgate.server.peers.local_http import Header, PeerAddress
 from headgate.server.tls import read_ca
 from headgate.settings import ClientAuth, Settings
 from headgate_api.limits import RPC_STREAMS_A_CONNECTION_MAX

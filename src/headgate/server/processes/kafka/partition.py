@@ -35,8 +35,8 @@ from headgate.replay.sender import Replaying
 from headgate.replay.store import ReplayStore
 from headgate.scan.pages import LogScanner
 from headgate.scan.source import ReadableLog
-from headgate.server.kafka.partition_answers import PartitionPulls, PartitionRecordsApi
-from headgate.server.shard_deliveries import DeliveryMeans, DeliveryOptions, ShardDeliveries, ShardState
+from headgate.server.processes.kafka.partition_answers import PartitionPulls, PartitionRecordsApi
+from headgate.server.processes.shard_deliveries import DeliveryMeans, DeliveryOptions, ShardDeliveries, ShardState
 from headgate.storage.files import PARENT, DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.changelog import ChangelogWriter, restore
