@@ -172,7 +172,7 @@ def _at(log: InspectedLog, place: OtherBroker, broker: str, search: EventSearch)
 #
 # What a dispatcher knows of one event is one answer, `EventRecords`. On one machine it is read from files
 # (`file_records.py`); in a deployment on Kafka the owners of partitions are asked for it
-# (`server/kafka/partition_questions.py`), and the rows of the outbox come from the topic
+# (`server/processes/kafka/partition_answers.py`), and the rows of the outbox come from the topic
 # (`store/kafka/partition_views.py`).
 # One suite of tests runs on both (`tests/store/test_records_contract.py`).
 

@@ -331,7 +331,7 @@ class OwnerRefusedError(UnavailableError):
 
 
 class RemoteRecords:
-    """See `headgate.inspect.records.Records`; of one request, made on the event loop, used in other threads.
+    """See `headgate.inspect.find.Records`; of one request, made on the event loop, used in other threads.
 
     The request's client must have the right to it at every owner.
     """
