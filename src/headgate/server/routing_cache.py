@@ -10,7 +10,7 @@ from typing import Protocol
 
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.control.specs import ServedBroker
-from headgate.filter.skipping.filter_value import FilterValueRule
+from headgate.filter.skipping.prune import FilterValueRule
 from headgate.outbox.shards import Shard
 from headgate_api.event.names import path_of
 
