@@ -20,7 +20,7 @@ from pathlib import Path
 
 from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.filter.skipping.filter_value import DEFAULT, filter_value_rule
+from headgate.filter.skipping.prune import DEFAULT, filter_value_rule
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.format import Codec

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.filter.skipping.prune import filter_value_rule
 from headgate.ingress.encode import Entries, encode
 from headgate.log.bloom import false_positive_rate, hash_count
 from headgate.log.directory import Partition

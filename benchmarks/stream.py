@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_batch
-from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.filter.skipping.prune import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog

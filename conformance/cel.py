@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
 
 from conformance.cases import Result, judged, read
-from headgate.filter.cel.engine import Activation, Environment, Expression, OutcomeKind, Signature, TypeName, timestamp
+from headgate.filter.cel.engine import Activation, Environment, Expression, OutcomeKind, timestamp
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import string_literal
 
@@ -34,6 +36,8 @@ KNOWN: Final = {
 _Typed = dict[str, Any]
 """One member: the kind of a value, and the value."""
 _TypeJson = str | dict[str, Any]
+_TypeName = str | tuple[str, tuple["_TypeName", ...]]
+"""A CEL type by the name that the checker gives it; of list, map and abstract types with their parameters."""
 
 
 class Declared(msgspec.Struct):
@@ -78,7 +82,7 @@ def run(lines: Iterable[bytes]) -> Iterator[Result]:
 
 def fault(case: CelCase, meaning: Meaning = str) -> str:
     """What is wrong with a case when `meaning` of its expressions is evaluated; empty when nothing is."""
-    environment = Environment.of_case(_variables(case), _functions(case), case.container)
+    environment = _environment(case)
     # The wrapper refuses a NUL as a character; the cases have it in literals, where an escape says the same.
     written = case.expr.replace("\0", "\\x00")
 
@@ -113,19 +117,42 @@ def fault(case: CelCase, meaning: Meaning = str) -> str:
     return "" if outcome.kind is OutcomeKind.TRUE else f"{shown.text} {outcome.message}".strip()
 
 
-def _variables(case: CelCase) -> dict[str, TypeName]:
-    return {item.ident: _type(item.type) for item in case.type_env if item.ident}
+def _environment(case: CelCase) -> Environment:
+    """What the case declares, and every library, of which filters have few."""
+    variables = {item.ident: _engine_type(_type(item.type)) for item in case.type_env if item.ident}
+    functions = [_function(item.function, item.overloads[0]) for item in case.type_env if item.function]
+    libraries = (ext_bindings.ExtBindings(), ext_encoders.ExtEncoders(), ext_optional.ExtOptional())
+    handle = cel.NewEnv(
+        config=cel.NewEnvConfigFromYaml("extensions: [{name: two-var-comprehensions}]"),
+        variables=variables,
+        extensions=[ext_strings.ExtStrings(), ext_math.ExtMath(), *libraries],
+        functions=functions,
+        container=cel.ExpressionContainer(case.container) if case.container else None,
+    )
+    return Environment(handle)
 
 
-def _functions(case: CelCase) -> dict[str, Signature]:
-    return {
-        item.function: (tuple(map(_type, item.overloads[0]["params"])), _type(item.overloads[0]["result"]))
-        for item in case.type_env
-        if item.function
-    }
+def _function(name: str, overload: dict[str, Any]) -> cel.FunctionDecl:
+    parameters = [_engine_type(_type(parameter)) for parameter in overload["params"]]
+    result = _engine_type(_type(overload["result"]))
+    return cel.FunctionDecl(name, [cel.Overload(name, result, parameters, False, None)])
 
 
-def _type(kind: _TypeJson) -> TypeName:
+def _engine_type(name: _TypeName) -> cel.Type:
+    match name:
+        case ("list", (item,)):
+            return cel.Type.List(_engine_type(item))
+        case ("map", (key, item)):
+            return cel.Type.Map(_engine_type(key), _engine_type(item))
+        case (str(abstract), parameters):
+            return cel.Type.AbstractType(abstract, [*map(_engine_type, parameters)])
+        case "null_type":
+            return cel.Type.NULL
+        case str():
+            return getattr(cel.Type, name.upper())
+
+
+def _type(kind: _TypeJson) -> _TypeName:
     match kind:
         case str():
             return kind
@@ -150,7 +177,7 @@ def _type_name(kind: _TypeJson) -> str:
             return f"{name}<{', '.join(_type_name(_json(item)) for item in parameters)}>"
 
 
-def _json(name: TypeName) -> _TypeJson:
+def _json(name: _TypeName) -> _TypeJson:
     if isinstance(name, str):
         return name
     kind, parameters = name

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, assert_never
 
 import msgspec
 
 from conformance.cases import Result, judged, read
+from headgate.filter.cel.ast import FALSE, TRUE, Compare, Comparison, Conditional, Name, Node
+from headgate.filter.cel.build import call, literal
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, program
-from headgate.filter.cel.unparse import string_literal
+from headgate.filter.cel.unparse import string_literal, unparse
 from headgate.filter.compile.compiler import compile_cel
-from headgate.filter.dialects.cesql.dialect import Translation, translate
-from headgate.filter.dialects.cesql.values import Type
-from headgate_api.event.attributes import OPTIONAL_ATTRIBUTES, REQUIRED_ATTRIBUTES
+from headgate.filter.dialects.cesql import parser as tree
+from headgate.filter.dialects.cesql.parser import parse
+from headgate.filter.dialects.cesql.to_cel import Translator
+from headgate.filter.dialects.cesql.values import Aim, Type, arguments_of
+from headgate_api.event.attributes import INT32_MAX, INT32_MIN, OPTIONAL_ATTRIBUTES, REQUIRED_ATTRIBUTES
 from headgate_api.event.model import Event
 
 _Value = str | int | bool
@@ -96,3 +101,73 @@ def _as_filter(found: Translation, view: EventView, *, wanted: bool) -> str:
         if (program(cel).evaluate_view(view).kind is OutcomeKind.TRUE) != wanted:
             return f"as a filter not {wanted}: {cel}"
     return ""
+
+
+# --- translation ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """An expression in CEL.
+
+    `cel` is the filter: true exactly when CESQL's value is true and there is no error. Else it is false or an error,
+    not always the same as `exact`.
+    """
+
+    cel: str
+    exact: str  # CESQL's value, of any type, and a CEL error exactly when there is an error
+    otherwise: tuple[str, ...]  # CESQL's value beside an error: that of the first of these that is no CEL error
+    type: Type  # of the value, as far as it is known without an event
+
+
+def _all_if_negative(arguments: tuple[Node, ...]) -> Node:
+    return Conditional(Compare(Comparison.LT, arguments[1], literal(0)), arguments[0], literal(""))
+
+
+def _most_if_least(arguments: tuple[Node, ...]) -> Node:
+    is_least = Compare(Comparison.EQ, arguments[0], literal(INT32_MIN))
+    return Conditional(is_least, literal(INT32_MAX), literal(0))
+
+
+_BESIDE_ERROR: Final[Mapping[str, Callable[[tuple[Node, ...]], Node]]] = {
+    **dict.fromkeys(("LEFT", "RIGHT"), _all_if_negative),
+    "ABS": _most_if_least,
+}
+"""The value beside an error of the functions that have another one than zero (section 3.5)."""
+
+
+def translate(text: str) -> Translation:
+    """An expression in CEL, its value of any type; a FilterError has no field."""
+    parsed = parse(text)
+    translator = Translator(text)
+    exact = translator.part(parsed)
+    wanted = translator.part(parsed, Aim.TRUE)
+    otherwise = tuple(map(unparse, _otherwise(parsed, translator)))
+    return Translation(unparse(wanted.node), unparse(exact.node), otherwise, exact.type)
+
+
+def _otherwise(parsed: tree.Tree, translator: Translator) -> Iterator[Node]:
+    """The zero of the type that is known of the expression, but for a few operations (sections 3.2, 3.3, 3.5)."""
+    match parsed:
+        case tree.Constant():
+            return
+        case tree.Arithmetic() | tree.Minus():
+            yield literal(0)
+        case tree.Not(operand):
+            # The cast of an Integer fails to false, which is then negated: so says the specification's test suite.
+            part = translator.part(operand)
+            if part.type is Type.INTEGER:
+                yield TRUE
+            elif part.type is Type.ANY:
+                yield Compare(Comparison.EQ, call("type", part.node), Name("int"))
+            yield FALSE
+        case tree.Invocation(name, arguments, position):
+            found = translator.signature(name, len(arguments), position)
+            if name in _BESIDE_ERROR:
+                cast = arguments_of(found, tuple(map(translator.part, arguments)))
+                yield _BESIDE_ERROR[name](tuple(argument.node for argument in cast))
+            yield {Type.STRING: literal(""), Type.INTEGER: literal(0)}.get(found.result, FALSE)
+        case tree.Attribute() | tree.Exists() | tree.Comparison() | tree.Logic() | tree.Like() | tree.OneOf():
+            yield FALSE
+        case _:
+            assert_never(parsed)

@@ -16,7 +16,7 @@ from headgate.control.admission import Admission
 from headgate.control.decode import check_shape, decode_object
 from headgate.control.patches import merge_patch
 from headgate.control.specs import DEFAULT_RULE, LogRule, log_rule
-from headgate.filter.skipping.filter_value import FilterValueRule
+from headgate.filter.skipping.prune import FilterValueRule
 from headgate.log.format import Codec
 from headgate_api.control.bodies import FieldValidation, Read, decode_as, decode_json, decode_yaml, yaml_documents
 from headgate_api.control.errors import InvalidObjectError, MalformedObjectError

@@ -9,7 +9,7 @@ from scripts.pages import limits as limits_page
 from scripts.pages.all import stale
 
 from headgate.filter.dialects import _OURS
-from headgate.filter.dialects.cesql.functions import FUNCTIONS
+from headgate.filter.dialects.cesql.values import FUNCTIONS
 from headgate.filter.dialects.eventpattern.rules import _OPERATORS
 from headgate.filter.dialects.pulsar.tree import Operator
 from headgate.filter.dialects.subscriptions import NAMES

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import assert_never
 
-from headgate.filter.dialects.cesql import tree as t
+from headgate.filter.dialects.cesql import parser as t
 
 Value = str | int | bool
 INT32 = range(-(1 << 31), 1 << 31)

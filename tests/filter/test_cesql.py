@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from conformance.cesql import translate
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -14,9 +15,9 @@ from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.cel.unparse import string_literal
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.filter.dialects.cesql import tree as t
-from headgate.filter.dialects.cesql.dialect import cesql, translate
+from headgate.filter.dialects.cesql import parser as t
 from headgate.filter.dialects.cesql.parser import parse
+from headgate.filter.dialects.cesql.to_cel import cesql
 from headgate.filter.tools.advice import advice
 from headgate_api.event.model import Event
 from headgate_api.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_CHARACTERS_MAX

@@ -8,8 +8,7 @@ import re
 import pytest
 
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.tools.advice import advice
-from headgate.filter.tools.engines import PLACES, differences
+from headgate.filter.tools.advice import PLACES, advice, differences
 
 EXAMPLES: dict[str, tuple[object, tuple[object, ...]]] = {
     "_null_compared": ("data.n == null", ('ce.subject == "x == null"', "has(data.n) // == null")),

@@ -16,7 +16,7 @@ from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expressi
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.dialects.jms.dialect import jms
+from headgate.filter.dialects.jms.to_cel import jms
 from headgate.filter.tools.advice import advice
 from headgate_api.event.model import Event
 from headgate_api.limits import FILTER_CANONICAL_CHARACTERS_MAX

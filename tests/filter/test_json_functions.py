@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
+from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression, decode
 from headgate.filter.cel.evaluate import EventView, program
-from headgate.filter.cel.functions.json import data_at_hand
+from headgate.filter.cel.functions import data_at_hand
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.compiler import compile_filter
 from headgate_api.event.model import DataKind, Event

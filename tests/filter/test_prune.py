@@ -9,8 +9,7 @@ import pytest
 
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
 from headgate.filter.cel.evaluate import EventView, program, publish_time_us
-from headgate.filter.skipping.filter_value import filter_value_rule
-from headgate.filter.skipping.prune import ChunkMatch, ChunkSummary, Pruning, pruning
+from headgate.filter.skipping.prune import ChunkMatch, ChunkSummary, Pruning, filter_value_rule, pruning
 from headgate.log.bloom import build, hash_value, might_contain
 from headgate_api.event import rfc3339
 from headgate_api.event.model import Event

@@ -12,7 +12,7 @@ from conformance import dialects
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.dialects.tags import tags, tags_of
+from headgate.filter.dialects.attributes import tags, tags_of
 from headgate_api.event.model import Event
 from headgate_conformance.broker import CaseStatus
 from tests.filter.reference.rows import row_verdicts

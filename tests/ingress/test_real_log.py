@@ -15,7 +15,7 @@ import uvicorn
 
 from headgate.control.specs import DEFAULT_RULE, LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
-from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.filter.skipping.prune import filter_value_rule
 from headgate.ingress import protocol
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, check_events, encode

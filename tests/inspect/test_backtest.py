@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.filter.skipping.prune import filter_value_rule
 from headgate.inspect import backtest as backtest_module
 from headgate.inspect.backtest import BacktestApi, Backtests
 from headgate.log.directory import LogDirectory

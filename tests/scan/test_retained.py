@@ -10,7 +10,7 @@ from headgate.control.admission import Admission
 from headgate.control.specs import DEFAULT_RULE
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.filter.skipping.prune import filter_value_rule
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter

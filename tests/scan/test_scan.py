@@ -13,8 +13,8 @@ import pytest
 from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.filter.cel.evaluate import OutcomeKind, program
-from headgate.filter.skipping.filter_value import FilterValueRule, filter_value_rule
 from headgate.filter.skipping.literals import literals
+from headgate.filter.skipping.prune import FilterValueRule, filter_value_rule
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.format import Codec

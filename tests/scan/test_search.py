@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.filter.skipping.prune import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan import search as search_module

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.filter.skipping.prune import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog

@@ -15,7 +15,7 @@ import pytest
 
 from headgate.control.specs import LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.filter.skipping.filter_value import EXTENSION, filter_value_rule
+from headgate.filter.skipping.prune import EXTENSION, filter_value_rule
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, encode, event_commit
 from headgate.ingress.intake import Intake

@@ -14,7 +14,7 @@ from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import EventGoneError, SharedEvent
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.filter.skipping.prune import filter_value_rule
 from headgate.log.directory import LogDirectory
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.chunks import ChunkLog

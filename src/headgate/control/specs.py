@@ -14,7 +14,7 @@ import msgspec
 from headgate.control.routing import BackoffPolicy, DeliveryRules, Format, PullRules, PullType
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.dialects.custom import consumer_filter
-from headgate.filter.skipping.filter_value import DEFAULT, FilterValueRule, filter_value_rule
+from headgate.filter.skipping.prune import DEFAULT, FilterValueRule, filter_value_rule
 from headgate.log.format import Codec
 from headgate_api import positions
 from headgate_api.control.errors import Cause, forbidden, invalid, not_between, not_one_of, too_many

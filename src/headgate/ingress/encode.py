@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, time_range_us, to_batch
-from headgate.filter.skipping.filter_value import EXTENSION
+from headgate.filter.skipping.prune import EXTENSION
 from headgate.ingress.errors import StoredEventFormatError
 from headgate.log.commit import Appender, ChunkCommit
 from headgate.log.directory import Partition

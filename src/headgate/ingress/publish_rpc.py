@@ -17,7 +17,7 @@ from headgate.auth.context import current_user
 from headgate.auth.event_policies import EventForbiddenError
 from headgate.auth.user import User
 from headgate.control.specs import ServedBroker
-from headgate.filter.skipping.filter_value import EXTENSION
+from headgate.filter.skipping.prune import EXTENSION
 from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.producers import ProducerStreams, Producing

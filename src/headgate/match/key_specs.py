@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.filter.cel.attribute_names import TIME_TEXT
+from headgate.filter.cel.build import TIME_TEXT
 from headgate.filter.compile.plan import (
     CompiledFilter,
     Constant,

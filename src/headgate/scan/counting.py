@@ -17,7 +17,7 @@ import msgspec
 import xxhash
 
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
-from headgate.filter.skipping.filter_value import FilterValueRule
+from headgate.filter.skipping.prune import FilterValueRule
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.source import Query, ReadableLog
 from headgate_api.backtest import WindowCount

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headgate.filter.skipping.filter_value import FilterValueRule
+from headgate.filter.skipping.prune import FilterValueRule
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.source import Query, ReadableLog
 from headgate_api.limits import READ_EVENTS_PER_TURN, SCAN_REQUEST_TURN_S, SCAN_TURN_S

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.filter.cel.evaluate import OutcomeKind, program
-from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.filter.skipping.literals import ESCAPE, Clause, NumberRange, literals, number_ranges
+from headgate.filter.skipping.prune import EXTENSION
 from headgate.log.errors import UnreadableEventsError
 from headgate.scan.source import NO_END, Query, ReadableLog, ScanCounters, StoredPage
 from headgate_api.errors import UnavailableError

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from headgate.filter.skipping.filter_value import FilterValueRule
+from headgate.filter.skipping.prune import FilterValueRule
 from headgate.scan.pages import Located, Scanner, ScanRequest
 from headgate.scan.source import ReadableLog
 from headgate_api.limits import FIND_COUNT_MAX, FIND_EVENTS_MAX, FIND_EVENTS_MIN

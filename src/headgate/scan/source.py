@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from headgate.filter.skipping.filter_value import DEFAULT, FilterValueRule, filter_value_rule
+from headgate.filter.skipping.prune import DEFAULT, FilterValueRule, filter_value_rule
 from headgate.log.errors import UnreadableEventsError
 from headgate_api import positions
 from headgate_api.event import rfc3339

@@ -27,10 +27,10 @@ from headgate.filter.cel.ast import (
     Node,
     reads_publish_time,
 )
-from headgate.filter.cel.attribute_names import TIME_TEXT, members
 from headgate.filter.cel.budget import Budget, EventSize, is_unlimited
+from headgate.filter.cel.build import TIME_TEXT, members
 from headgate.filter.cel.engine import Activation, Expression, FilterOutcome, OutcomeKind, compile_expression, timestamp
-from headgate.filter.cel.functions.json import FoundCounts, data_at_hand
+from headgate.filter.cel.functions import FoundCounts, data_at_hand
 from headgate.filter.cel.rewrite import resolve
 from headgate.filter.cel.unparse import unparse
 from headgate_api.event import rfc3339

@@ -26,7 +26,7 @@ from headgate.filter.cel.ast import (
     children,
     map_children,
 )
-from headgate.filter.cel.cost import check_limits
+from headgate.filter.cel.budget import check_limits
 from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.rewrite import rewrite

@@ -43,8 +43,7 @@ from headgate.filter.cel.ast import (
     map_children,
     root_of,
 )
-from headgate.filter.cel.attribute_names import of_member, present
-from headgate.filter.cel.build import flattened, joined, literal
+from headgate.filter.cel.build import flattened, joined, literal, of_member, present
 from headgate_api.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
 
 _ROOTS: Final = frozenset({"ce", "data"})
@@ -108,7 +107,7 @@ def index_to_field(node: Node) -> Node:
 
 
 def member_of_attribute(node: Node) -> Node:
-    """`ce.a.b` and `has(ce.a.b)` read the attribute `a.b`, see `attribute_names.py`."""
+    """`ce.a.b` and `has(ce.a.b)` read the attribute `a.b`, see `build.py`."""
     match node:
         case Select(Select(Name("ce"), name), member) if name != "time":
             return Select(Name("ce"), of_member(name, member))

@@ -21,7 +21,7 @@ from headgate.filter.cel.ast import (
     Node,
     Select,
 )
-from headgate.filter.cel.attribute_names import TIME_TEXT
+from headgate.filter.cel.build import TIME_TEXT
 from headgate.filter.compile.plan import Form, Operand, Root
 from headgate_api.event import rfc3339
 from headgate_api.event.attributes import CONTEXT_ATTRIBUTES

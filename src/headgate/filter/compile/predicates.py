@@ -76,7 +76,7 @@ def form_of(operand: Operand, form: Form) -> Operand:
 
 
 # --- casts ----------------------------------------------------------------------------------------
-# Comparisons of CESQL's casts in conditions that the matcher knows. See `filter/cel/functions/cesql.py`.
+# Comparisons of CESQL's casts in conditions that the matcher knows. See `filter/cel/functions.py`.
 #
 # `cesql.int(p)` is `int(p)` within 32 bits, but for booleans and texts with a `+`: of these `int(p)` leaves the matcher
 # in doubt. As everywhere in the matcher, "true" is kept exactly and an error may become false.

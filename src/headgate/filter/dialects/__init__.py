@@ -11,15 +11,14 @@ from typing import Final
 
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
-from headgate.filter.dialects.attributes import attributes, source_and_type
-from headgate.filter.dialects.cesql.dialect import cesql
+from headgate.filter.dialects.attributes import attributes, source_and_type, tags
+from headgate.filter.dialects.cesql.to_cel import cesql
 from headgate.filter.dialects.custom import Installed, installed
 from headgate.filter.dialects.eventpattern.dialect import event_pattern
 from headgate.filter.dialects.expression import VERSION, expression, without_version
-from headgate.filter.dialects.jms.dialect import jms
+from headgate.filter.dialects.jms.to_cel import jms
 from headgate.filter.dialects.pulsar.dialect import pulsar
 from headgate.filter.dialects.subscriptions import NAMES, Dialect, filters_tree
-from headgate.filter.dialects.tags import tags
 
 _OURS: Final[Mapping[str, Dialect]] = {
     "attributes": attributes,

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Final
 
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.dialects.tags import tags_of
+from headgate.filter.dialects.attributes import tags_of
 from headgate_api.limits import (
     CUSTOM_DIALECT_S_MAX,
     CUSTOM_REASON_CHARACTERS_MAX,

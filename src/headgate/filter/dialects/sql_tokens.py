@@ -86,6 +86,18 @@ def tokens(text: str, lexicon: Lexicon) -> Iterator[Token]:
     yield Token(Kind.END, "", len(text))
 
 
+def walk(tree: object) -> Iterator[object]:
+    """A syntax tree's node and all below it."""
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting += part
+        elif hasattr(part, "__match_args__"):
+            yield part
+            waiting += [getattr(part, field) for field in part.__match_args__]
+
+
 class Words(ABC):
     """The words of a text as a grammar takes them, and how deep it is in the tree.
 

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from headgate.filter.cel.ast import Literal, LiteralKind, Node
-from headgate.filter.cel.attribute_names import NO_ATTRIBUTES, is_written_plainly
-from headgate.filter.cel.build import call, literal, one_of
+from headgate.filter.cel.build import NO_ATTRIBUTES, call, is_written_plainly, literal, one_of
 from headgate.filter.cel.errors import FilterError
 from headgate_api.event.attributes import INT32_MAX, INT32_MIN
 from headgate_api.limits import FILTER_LIST_ITEMS_MAX

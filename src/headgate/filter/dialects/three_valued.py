@@ -16,8 +16,7 @@ from functools import cached_property
 from typing import Final
 
 from headgate.filter.cel.ast import FALSE, TRUE, And, Node, Not, Or
-from headgate.filter.cel.attribute_names import present
-from headgate.filter.cel.build import joined, operands_of
+from headgate.filter.cel.build import joined, operands_of, present
 from headgate.filter.cel.rewrite import push_not
 from headgate_api.event.attributes import REQUIRED_ATTRIBUTES
 

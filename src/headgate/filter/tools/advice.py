@@ -2,16 +2,361 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final
 
-from headgate.filter.cel.attribute_names import may_exist
+from headgate.filter.cel.build import may_exist
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.tokens import TEXTS
 from headgate.filter.cel.tokens import names_in as names_in_cel
-from headgate.filter.dialects.jms.dialect import names_in as names_in_selector
-from headgate.filter.tools.engines import differences
-from headgate_api.event.attributes import CONTEXT_ATTRIBUTES
+from headgate.filter.dialects.cesql import parser as cesql
+from headgate.filter.dialects.eventpattern.rules import (
+    Affix,
+    AnyOf,
+    AnythingBut,
+    Cidr,
+    Field,
+    IgnoreCase,
+    Item,
+    Matcher,
+    Pattern,
+    Wildcard,
+    items_of,
+)
+from headgate.filter.dialects.jms import parser as jms
+from headgate.filter.dialects.jms.to_cel import Attribute, meaning
+from headgate.filter.dialects.jms.to_cel import names_in as names_in_selector
+from headgate.filter.dialects.sql_tokens import Kind, Token, tokens, walk
+from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, REQUIRED_ATTRIBUTES
+from headgate_api.limits import FILTERS_CACHED_MAX
+
+# --- other engines --------------------------------------------------------------------------------
+# Where another engine of a filter's language takes the filter otherwise: a table of what its text shows.
+#
+# The pages of the dialects and docs/reference/interoperability.md say what engines do, and by which source. A place
+# stands here when the filter alone shows it and its author can write it otherwise, or can know that it will not move.
+# What depends on the events' values is not here: how a reader of JSON makes integers, members that are null, lengths of
+# text beyond ASCII, sums beyond 32 bits, absence below arrays, exact decimals. Nor are emulators for tests, and what
+# makes SQL of CEL.
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Something in filters of a dialect that other engines take otherwise."""
+
+    dialect: str
+    engines: str  # those that do, by name; they stand in the sentence
+    seen: Callable[[Any], str]  # what of a filter, as `_READ` reads it, is such a place; empty for nothing
+    says: str  # the sentence, with `{found}`
+
+
+def differences(dialect: str, value: object) -> tuple[str, ...]:
+    """What other engines make of a valid filter, a sentence for each place of the table."""
+    if isinstance(value, str):
+        return _of_text(dialect, value)
+    return _differences(dialect, value)
+
+
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
+def _of_text(dialect: str, text: str) -> tuple[str, ...]:
+    return _differences(dialect, text)
+
+
+def _differences(dialect: str, value: object) -> tuple[str, ...]:
+    dialect = "cel" if dialect == "expression" else dialect
+    if dialect not in _READ:
+        return ()
+    try:
+        read = _READ[dialect](value)
+        found = [(place, place.seen(read)) for place in PLACES if place.dialect == dialect]
+    except FilterError:  # admission says it
+        return ()
+    return tuple(place.says.format(found=part) for place, part in found if part)
+
+
+# --- CEL ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Cel:
+    """An expression, and the same without what stands in its texts and comments."""
+
+    text: str
+    code: str
+
+
+_QUOTED: Final = re.compile(TEXTS, re.DOTALL)
+_NULL: Final = re.compile(r"[=!]=\s*null\b|\bnull\s*[=!]=")
+_MILLISECONDS: Final = re.compile(r"(\w*)\s*\((?:[^()]|\([^()]*\))*\)\s*\.\s*getMilliseconds\s*\(\s*\)")
+_PATTERN: Final = re.compile(rf"""\bmatches\s*\(\s*(?:[^"'()]*,\s*)?(?P<pattern>{TEXTS})""", re.DOTALL)
+_CLASS: Final = re.compile(r"\\(?:[dD]|[pP](?!\{)\w)")
+_CONVERSION: Final = re.compile(rf"\b(?P<type>timestamp|int|uint|double)\s*\(\s*(?P<text>{TEXTS})\s*\)", re.DOTALL)
+_STRICT: Final = {
+    "timestamp": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:[0-5]\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"),
+    "int": re.compile(r"-?\d+"),
+    "uint": re.compile(r"\d+"),
+    "double": re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"),
+}
+
+
+def _cel(value: object) -> _Cel:
+    text = value if isinstance(value, str) else ""
+    return _Cel(text, _QUOTED.sub(lambda found: " " if found[0].startswith("//") else '""', text))
+
+
+def _null_compared(cel: _Cel) -> str:
+    found = _NULL.search(cel.code)
+    return found[0] if found is not None else ""
+
+
+def _duration_milliseconds(cel: _Cel) -> str:
+    """Of a timestamp every engine gives those below a second."""
+    return "getMilliseconds()" if any(one[1] != "timestamp" for one in _MILLISECONDS.finditer(cel.code)) else ""
+
+
+def _class_of_letters(cel: _Cel) -> str:
+    found = (_CLASS.search(one["pattern"]) for one in _PATTERN.finditer(cel.text))
+    return next((one[0] for one in found if one is not None), "")
+
+
+def _lax_conversion(cel: _Cel) -> str:
+    for one in _CONVERSION.finditer(cel.text):
+        if _STRICT[one["type"]].fullmatch(one["text"].strip("\"'")) is None:
+            return one[0]
+    return ""
+
+
+# --- CloudEvents SQL ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Cesql:
+    """An expression, and every node of its tree."""
+
+    text: str
+    nodes: tuple[object, ...]
+
+
+def _cesql(value: object) -> _Cesql:
+    text = value if isinstance(value, str) else ""
+    return _Cesql(text, tuple(walk(cesql.parse(text))))
+
+
+def _mixed_operators(read: _Cesql) -> str:
+    """Operators that stand beside each other without parentheses, which the tree no longer shows."""
+    levels: list[set[str]] = [set()]
+    for token in tokens(read.text, cesql.LEXICON):
+        match token:
+            case Token(Kind.SIGN, "("):
+                levels.append(set())
+            case Token(Kind.SIGN, ")"):
+                levels.pop()
+            case Token(Kind.SIGN, ","):
+                levels[-1] = set()
+            case Token(Kind.KEYWORD, "AND" | "OR" | "XOR" as operator):
+                levels[-1].add(operator)
+                if len(levels[-1]) > 1:
+                    return " and ".join(sorted(levels[-1]))
+            case _:
+                pass
+    return ""
+
+
+def _missing_before_or(read: _Cesql) -> str:
+    """An attribute that may be missing, on the left of an OR, and is nowhere tested by EXISTS."""
+    tested = {one.name for one in read.nodes if isinstance(one, cesql.Exists)}
+    for logic in read.nodes:
+        if isinstance(logic, cesql.Logic) and logic.operator == "OR":
+            for one in chain.from_iterable(map(walk, logic.operands[:-1])):
+                if isinstance(one, cesql.Attribute) and one.name not in REQUIRED_ATTRIBUTES | tested:
+                    return one.name
+    return ""
+
+
+def _one_character_of_many_bytes(read: _Cesql) -> str:
+    for one in read.nodes:
+        if isinstance(one, cesql.Like) and not one.pattern.isascii() and re.search(r"(?<!\\)_", one.pattern):
+            return one.pattern
+    return ""
+
+
+# --- JMS selectors --------------------------------------------------------------------------------
+
+
+def _selector(value: object) -> tuple[object, ...]:
+    return tuple(walk(jms.parse(value if isinstance(value, str) else "")))
+
+
+def _missing_properties(nodes: tuple[object, ...], *, both: bool) -> str:
+    """A comparison of properties that may be missing and are nowhere tested: of `both` sides, or of one by `<>`."""
+    tested = {one.operand.name for one in nodes if isinstance(one, jms.IsNull)}
+
+    def may_miss(side: object) -> bool:
+        if not isinstance(side, jms.Identifier) or side.name in tested:
+            return False
+        found = meaning(side.name)
+        return isinstance(found, Attribute) and found.name not in REQUIRED_ATTRIBUTES
+
+    for one in nodes:
+        if isinstance(one, jms.Comparison) and one.operator in (("=", "<>") if both else ("<>",)):
+            sides = [side for side in (one.left, one.right) if may_miss(side)]
+            if len(sides) == 1 + both:
+                return " and ".join(side.name for side in sides if isinstance(side, jms.Identifier))
+    return ""
+
+
+def _compared_with_each_other(nodes: tuple[object, ...]) -> str:
+    return _missing_properties(nodes, both=True)
+
+
+def _unequal(nodes: tuple[object, ...]) -> str:
+    return _missing_properties(nodes, both=False)
+
+
+# --- event patterns -------------------------------------------------------------------------------
+
+
+def _fields(items: Iterable[Item]) -> Iterator[Field]:
+    for item in items:
+        if isinstance(item, AnyOf):
+            yield from _fields(chain.from_iterable(item.branches))
+        else:
+            yield item
+
+
+def _matchers(field: Field) -> Iterator[Matcher]:
+    for matcher in field.matchers:
+        yield from matcher.unwanted if isinstance(matcher, AnythingBut) else (matcher,)
+
+
+def _case_beyond_ascii(items: tuple[Item, ...]) -> str:
+    for matcher in chain.from_iterable(map(_matchers, _fields(items))):
+        match matcher:
+            case IgnoreCase(text) | Affix(_, text, True) if not text.isascii():
+                return repr(text)
+            case _:
+                pass
+    return ""
+
+
+def _wildcard_beside_case(items: tuple[Item, ...]) -> str:
+    for field in _fields(items):
+        found = tuple(_matchers(field))
+        ignores_case = any(isinstance(one, IgnoreCase) or (isinstance(one, Affix) and one.ignore_case) for one in found)
+        if ignores_case and any(isinstance(one, Wildcard) for one in found):
+            return ".".join(field.names)
+    return ""
+
+
+def _whole_address(items: tuple[Item, ...]) -> str:
+    for matcher in chain.from_iterable(map(_matchers, _fields(items))):
+        if isinstance(matcher, Cidr) and matcher.network.prefixlen == matcher.network.max_prefixlen:
+            return str(matcher.network)
+    return ""
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+_READ: Final[Mapping[str, Callable[[object], object]]] = {
+    "cel": _cel,
+    "cesql": _cesql,
+    "jms": _selector,
+    "eventPattern": lambda value: items_of(Pattern(value, "eventPattern")),
+}
+"""A filter's value as the places of its dialect look at it. `expression` is CEL, too."""
+
+PLACES: Final = (
+    Place(
+        "cel",
+        "dev.cel",
+        _null_compared,
+        "where the member is null, {found} is true or false here and in CEL's specification, and no boolean in dev.cel"
+        " (Java)",
+    ),
+    Place(
+        "cel",
+        "cel-go",
+        _duration_milliseconds,
+        "{found} of a duration is the part below a second here, and the whole duration in cel-go, cel-python, the Rust"
+        " cel and cel-js",
+    ),
+    Place(
+        "cel",
+        "cel-js",
+        _class_of_letters,
+        "{found} in a regular expression has RE2's meaning here (\\d is 0 to 9, \\pL any letter), and another one in"
+        " cel-js and common-expression-language (Rust)",
+    ),
+    Place(
+        "cel",
+        "engines that follow RFC 3339 strictly",
+        _lax_conversion,
+        "{found} has a value here, and is an error in engines that follow RFC 3339 strictly; write the usual form",
+    ),
+    Place(
+        "cesql",
+        "the SDKs of Go and Java",
+        _mixed_operators,
+        "{found} stand beside each other without parentheses: CESQL groups from the left, as here, but the SDKs of Go"
+        " and Java from the right; write parentheses",
+    ),
+    Place(
+        "cesql",
+        "the SDK of Java",
+        _missing_before_or,
+        "without {found} the expression is an error here, as in the SDK of Go, but the SDK of Java goes on with what"
+        " follows OR; test it with EXISTS, or write what needs it last",
+    ),
+    Place(
+        "cesql",
+        "the SDK of Go",
+        _one_character_of_many_bytes,
+        "_ in the pattern {found!r} is one character here, and one byte in the SDK of Go",
+    ),
+    Place(
+        "jms",
+        "ActiveMQ and Qpid",
+        _compared_with_each_other,
+        "without {found} the comparison is unknown here and in the specification, but ActiveMQ and Qpid compare what is"
+        " missing; test it with IS NOT NULL",
+    ),
+    Place(
+        "jms",
+        "Qpid",
+        _unequal,
+        "without {found} the comparison with <> is unknown here, in the specification and in ActiveMQ, but true in"
+        " Qpid; test it with IS NOT NULL",
+    ),
+    Place(
+        "eventPattern",
+        "EventBridge",
+        _case_beyond_ascii,
+        "EventBridge may take {found} for another text than here, as it compares each letter with the pattern's in"
+        " upper and in lower case; here the order of the two texts does not matter",
+    ),
+    Place(
+        "eventPattern",
+        "EventBridge",
+        _wildcard_beside_case,
+        "EventBridge may match more in {found} than its values, as a wildcard and a value that ignores case change each"
+        " other there; here each stands for itself",
+    ),
+    Place(
+        "eventPattern",
+        "EventBridge",
+        _whole_address,
+        "EventBridge refuses the CIDR {found} for its length; here it is that one address",
+    ),
+)
+
+
+# --- advice ---------------------------------------------------------------------------------------
 
 _DEPRECATED: Final = "sourceAndType"
 _NAMES_IN: Final[Mapping[str, Callable[[str], Sequence[str]]]] = {
@@ -43,9 +388,9 @@ def _remarks(filter_object: Mapping[str, object] | None, filters: Sequence[objec
     if filters and filter_object:
         message = "spec.filter has no effect beside spec.filters: remove it, or move it there as an element"
         yield Advice("FilterOverridden", message)
-    written = list(_fields(filter_object, "spec.filter"))
+    written = list(_written_fields(filter_object, "spec.filter"))
     for at, one in enumerate(filters):
-        written.extend(_fields(one, f"spec.filters[{at}]"))
+        written.extend(_written_fields(one, f"spec.filters[{at}]"))
     deprecated = [f"{field}.{name}" for field, name, _ in written if name == _DEPRECATED]
     if deprecated:
         message = f"{', '.join(deprecated)}: {_DEPRECATED} is deprecated, write attributes instead"
@@ -70,7 +415,7 @@ def _remarks(filter_object: Mapping[str, object] | None, filters: Sequence[objec
             yield Advice("EnginesDiffer", f"{field}.{name}: {sentence}")
 
 
-def _fields(value: object, field: str) -> Iterator[tuple[str, str, object]]:
+def _written_fields(value: object, field: str) -> Iterator[tuple[str, str, object]]:
     """Fields of filters, nested ones too: path of the filter, the field's name, its value."""
     if not isinstance(value, Mapping):
         return
@@ -80,6 +425,6 @@ def _fields(value: object, field: str) -> Iterator[tuple[str, str, object]]:
         inner = value.get(name)
         if isinstance(inner, list | tuple):
             for at, one in enumerate(inner):
-                yield from _fields(one, f"{field}.{name}[{at}]")
+                yield from _written_fields(one, f"{field}.{name}[{at}]")
         else:
-            yield from _fields(inner, f"{field}.{name}")
+            yield from _written_fields(inner, f"{field}.{name}")

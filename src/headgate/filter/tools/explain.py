@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from headgate.filter.cel.cost import static_cost
+from headgate.filter.cel.budget import static_cost
 from headgate.filter.cel.parsing import tree_of
 from headgate.filter.cel.unparse import is_plain_field, string_literal
 from headgate.filter.compile.plan import (

@@ -35,7 +35,7 @@ from headgate.delivery.subscribers import SubscriberHealth
 from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.delivery.webhook_handshake import Handshakes
-from headgate.filter.skipping.filter_value import FilterValueRule
+from headgate.filter.skipping.prune import FilterValueRule
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.observe.tracing import Tracing
 from headgate.outbox.protocol import Shard

@@ -1,4 +1,4 @@
-"""CESQL's tokens and its grammar, by recursive descent (CloudEvents SQL 1.0, sections 2 and 3.6).
+"""CESQL's syntax tree, its tokens and its grammar, by recursive descent (CloudEvents SQL 1.0, sections 2 and 3.6).
 
 From loose to tight: AND, OR and XOR, all three alike; comparisons; `+ -`; `* / %`; LIKE and IN; NOT and `-`. What binds
 alike is taken from left to right.
@@ -7,26 +7,116 @@ alike is taken from left to right.
 from __future__ import annotations
 
 import re
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.dialects.cesql.tree import (
-    Arithmetic,
-    Attribute,
-    Comparison,
-    Constant,
-    Exists,
-    Invocation,
-    Like,
-    Logic,
-    Minus,
-    Not,
-    OneOf,
-    Tree,
-)
 from headgate.filter.dialects.sql_tokens import Kind, Lexicon, Token, Words, fault
 from headgate_api.event.attributes import INT32_MAX, INT32_MIN
 from headgate_api.limits import FILTER_LIST_ITEMS_MAX
+
+# --- tree -----------------------------------------------------------------------------------------
+# The syntax tree of CESQL: a closed set of nodes, each with its place in the text.
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal."""
+
+    value: str | int | bool
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """The value of a context attribute or extension."""
+
+    name: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """`EXISTS name`."""
+
+    name: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """`NOT x`; also of `NOT LIKE` and `NOT IN`."""
+
+    operand: Tree
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Minus:
+    """`-x`."""
+
+    operand: Tree
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`x + y` and its kin."""
+
+    operator: Literal["+", "-", "*", "/", "%"]
+    left: Tree
+    right: Tree
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`x = y` and its kin; `<>` is written `!=`."""
+
+    operator: Literal["=", "!=", "<", "<=", ">", ">="]
+    left: Tree
+    right: Tree
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """Two or more operands joined by the same operator."""
+
+    operator: Literal["AND", "OR", "XOR"]
+    operands: tuple[Tree, ...]
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`x LIKE pattern`; the pattern with its escapes."""
+
+    operand: Tree
+    pattern: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """`x IN (y, ...)`."""
+
+    operand: Tree
+    items: tuple[Tree, ...]
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """`NAME(x, ...)`; the name in upper case."""
+
+    name: str
+    arguments: tuple[Tree, ...]
+    position: int
+
+
+Tree = Constant | Attribute | Exists | Not | Minus | Arithmetic | Comparison | Logic | Like | OneOf | Invocation
+
 
 # --- tokens ---------------------------------------------------------------------------------------
 # CloudEvents SQL 1.0, section 2.3.

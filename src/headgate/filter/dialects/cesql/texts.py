@@ -15,8 +15,7 @@ from headgate.filter.cel.ast import FALSE, Call, Compare, In, ListOf, Literal, N
 from headgate.filter.cel.ast import Comparison as Op
 from headgate.filter.cel.build import literal
 from headgate.filter.cel.build import one_of as one_of_constants
-from headgate.filter.cel.functions.cesql import to_bool, to_int, to_string
-from headgate.filter.cel.functions.declare import FunctionError
+from headgate.filter.cel.functions import FunctionError, to_bool, to_int, to_string
 from headgate.filter.cel.like import Pattern, Wildcard, like, pattern_of, plain_text
 from headgate.filter.dialects.cesql.values import Aim, Part, Type, cast, condition, constant, negated, read
 from headgate.filter.dialects.text_values import others_written

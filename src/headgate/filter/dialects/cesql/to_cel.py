@@ -1,4 +1,9 @@
-"""CESQL in CEL. Every cast is written out, and what is an error in CESQL is one in CEL.
+"""`cesql`: a CloudEvents SQL expression (CESQL 1.0), which sees context attributes and extensions, in CEL.
+
+    type = 'order.paid' AND subject LIKE 'shop/%' AND INT(prio) > 5
+
+Every cast is written out, and what is an error in CESQL is one in CEL. In CESQL every expression has a value even after
+an error; a filter is only wanted when its value is true and there was no error (section 1.2).
 
 CESQL evaluates from left to right and any error spoils the whole: `a OR b` is an error when `a` is one, whatever `b`
 says, where CEL's `||` would be true. So `a OR b` is `a || b` only if `a` cannot fail, or only for lack of an attribute
@@ -13,12 +18,10 @@ from typing import Final, assert_never
 
 from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Conditional, Node, Or, children
 from headgate.filter.cel.ast import Comparison as Op
-from headgate.filter.cel.attribute_names import present
-from headgate.filter.cel.build import call, flattened, joined
+from headgate.filter.cel.build import call, flattened, joined, present
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.dialects.cesql import functions
-from headgate.filter.dialects.cesql.texts import equal, is_like, one_of
-from headgate.filter.dialects.cesql.tree import (
+from headgate.filter.cel.unparse import unparse
+from headgate.filter.dialects.cesql.parser import (
     Arithmetic,
     Attribute,
     Comparison,
@@ -31,20 +34,26 @@ from headgate.filter.dialects.cesql.tree import (
     Not,
     OneOf,
     Tree,
+    parse,
 )
+from headgate.filter.dialects.cesql.texts import equal, is_like, one_of
 from headgate.filter.dialects.cesql.values import (
+    FUNCTIONS,
     Aim,
     Part,
+    Signature,
     Type,
+    arguments_of,
     cast,
     condition,
     constant,
+    invoked,
     negated,
     of_all,
     read,
     within_32_bits,
 )
-from headgate.filter.dialects.sql_tokens import fault
+from headgate.filter.dialects.sql_tokens import fault, walk
 from headgate_api.event.attributes import INT32_MAX
 from headgate_api.limits import FILTER_DEPTH_MAX, FILTER_NODES_MAX
 
@@ -53,6 +62,37 @@ _DEPTH_MAX: Final = 2 * FILTER_DEPTH_MAX
 """Levels of our tree, some of which are none in cel-cpp's."""
 _NODES_MAX: Final = 2 * FILTER_NODES_MAX
 """Nodes of our tree, constants among them, which count half in the compiler."""
+
+
+def cesql(value: object, field: str) -> str:
+    """CEL text of a CESQL expression; FilterError, with the place, also for one that is never true or false."""
+    if not isinstance(value, str):
+        raise FilterError("must be a string", field=field)
+    try:
+        parsed = parse(value)
+        _refuse_misread_not(value, parsed)
+        found = Translator(value).part(parsed, Aim.TRUE)
+    except FilterError as error:
+        raise error.at_field(field) from None
+    if found.type in {Type.STRING, Type.INTEGER}:
+        reason = f"a filter is true or false, this expression is of type {found.type}"
+        raise FilterError(reason, field=field, hint="compare the value with something")
+    return unparse(found.node)
+
+
+def _refuse_misread_not(text: str, parsed: Tree) -> None:
+    """`NOT type = 'x'` is `(NOT type) = 'x'`, which no event fulfils and nobody means."""
+    for part in walk(parsed):
+        match part:
+            case (
+                Comparison(_, Not(Attribute(name), position), Constant(str(right)))
+                | Like(Not(Attribute(name), position), right)
+                | OneOf(Not(Attribute(name), position), (Constant(str(right)), *_))
+            ) if right.lower() not in {"true", "false"}:
+                reason = f"NOT binds tighter than what follows: this negates {name} alone"
+                raise fault(text, position, reason, f"write NOT ({name} ...) around the whole condition")
+            case _:
+                pass
 
 
 class Translator:
@@ -125,18 +165,18 @@ class Translator:
                 return self._one_of(self.part(operand), tuple(map(self.part, items)), aim, tree.position)
             case Invocation(name, arguments, position):
                 found = self.signature(name, len(arguments), position)
-                return functions.call(found, functions.arguments_of(found, tuple(map(self.part, arguments))))
+                return invoked(found, arguments_of(found, tuple(map(self.part, arguments))))
             case _:
                 assert_never(tree)
 
-    def signature(self, name: str, count: int, position: int) -> functions.Signature:
-        for found in functions.FUNCTIONS.get(name, ()):
+    def signature(self, name: str, count: int, position: int) -> Signature:
+        for found in FUNCTIONS.get(name, ()):
             if count == len(found.parameters) or (found.more is not None and count > len(found.parameters)):
                 return found
-        if name in functions.FUNCTIONS:
-            counts = " or ".join(_count(one) for one in functions.FUNCTIONS[name])
+        if name in FUNCTIONS:
+            counts = " or ".join(_count(one) for one in FUNCTIONS[name])
             raise fault(self._text, position, f"{name} takes {counts}, not {count}")
-        hint = f"one of: {', '.join(functions.FUNCTIONS)}"
+        hint = f"one of: {', '.join(FUNCTIONS)}"
         raise fault(self._text, position, f"there is no function {name[:40]}", hint)
 
     def _condition(self, tree: Tree, aim: Aim) -> Part:
@@ -234,7 +274,7 @@ def _is_condition(tree: Tree) -> bool:
             return False
 
 
-def _count(found: functions.Signature) -> str:
+def _count(found: Signature) -> str:
     count = len(found.parameters)
     return f"{count} or more arguments" if found.more else f"{count} argument{'' if count == 1 else 's'}"
 

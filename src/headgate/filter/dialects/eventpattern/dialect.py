@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.filter.cel.ast import FALSE, TRUE, Compare, Comparison, ListOf, Macro, MacroKind, Name, Node, Not
-from headgate.filter.cel.attribute_names import is_written_plainly, present
-from headgate.filter.cel.build import all_of, any_of, attribute, call, literal
+from headgate.filter.cel.build import all_of, any_of, attribute, call, is_written_plainly, literal, present
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.eventpattern.matchers import tests, time_tests
@@ -25,10 +24,10 @@ from headgate.filter.dialects.eventpattern.rules import (
     Exists,
     Field,
     Item,
+    Pattern,
     arranged,
     items_of,
 )
-from headgate.filter.dialects.eventpattern.text import Pattern
 from headgate_api.event.attributes import TEXT_ATTRIBUTES
 
 Bind = Callable[[Field, Pattern], tuple[str, ...]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Final, assert_never
 
 from headgate.filter.cel.ast import (
@@ -28,15 +29,115 @@ from headgate.filter.cel.ast import (
     Or,
 )
 from headgate.filter.cel.ast import Comparison as Op
-from headgate.filter.cel.attribute_names import present
-from headgate.filter.cel.build import attribute, call, literal
+from headgate.filter.cel.build import attribute, call, literal, present
+from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.like import PatternError, Wildcard, like, parse_pattern, plain_text
+from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects import three_valued
-from headgate.filter.dialects.jms import tree
-from headgate.filter.dialects.jms.names import Attribute, Constant, Type, Unknown, meaning
-from headgate.filter.dialects.sql_tokens import fault
+from headgate.filter.dialects.jms import parser as tree
+from headgate.filter.dialects.jms.parser import LEXICON, parse
+from headgate.filter.dialects.sql_tokens import Kind, fault, tokens
 from headgate.filter.dialects.text_values import timestamp_of
 from headgate.filter.dialects.three_valued import Truth, When, both, compared, constant, either, required, truth
+from headgate_api.event.attributes import TEXT_ATTRIBUTES
+
+# --- names ----------------------------------------------------------------------------------------
+# Attributes by the names that selectors use: headers of JMS and AMQP by table, any other name as it stands.
+
+
+class Type(StrEnum):
+    """What is known of a value before an event is seen, as errors call it."""
+
+    ANY = "a property"  # a string, an integer or a boolean: what an extension may be
+    TEXT = "a string"
+    NUMBER = "a number"
+    FLAG = "a boolean"
+    TIME = "a time"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A context attribute or extension, and what it is known to hold."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A header that has the same value in every event."""
+
+    value: str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A header that events do not have; `hint` says what to do instead."""
+
+    reason: str
+    hint: str = ""
+
+
+_TYPES: Final = {**dict.fromkeys(TEXT_ATTRIBUTES, Type.TEXT), "time": Type.TIME}
+_HEADERS: Final[dict[str, Attribute | Constant | Unknown]] = {
+    "JMSType": Attribute("type", Type.TEXT),
+    "JMSMessageID": Attribute("id", Type.TEXT),
+    "JMSTimestamp": Attribute("time", Type.TIME),
+    "JMSCorrelationID": Attribute("correlationid", Type.ANY),
+    "JMSPriority": Attribute("priority", Type.ANY),
+    "JMSDeliveryMode": Constant("PERSISTENT"),
+    **{
+        name: Unknown(f"{name} may not stand in a selector", "Jakarta Messaging 3.1, section 3.8.1.1")
+        for name in ("JMSDestination", "JMSReplyTo", "JMSRedelivered", "JMSExpiration", "JMSDeliveryTime")
+    },
+}
+_PROPERTIES: Final = {
+    "message_id": "id",
+    "subject": "subject",
+    "content_type": "datacontenttype",
+    "creation_time": "time",
+    "correlation_id": "correlationid",
+    "group_id": "partitionkey",
+}
+"""AMQP's message properties."""
+_CLOUD_EVENTS: Final = "cloudEvents_"
+"""The prefix of attributes in CloudEvents' AMQP binding, in the form for JMS selectors."""
+
+
+def meaning(name: str) -> Attribute | Constant | Unknown:
+    """What a name in a selector stands for. Upper and lower case differ, as in JMS."""
+    section, dot, rest = name.partition(".")
+    match section if dot else "":
+        case "header" | "h":
+            return _header(rest)
+        case "properties" | "p":
+            if rest in _PROPERTIES:
+                return _attribute(_PROPERTIES[rest])
+            return Unknown(f"events have no property {rest}", f"one of: {', '.join(_PROPERTIES)}")
+        case "application_properties" | "a":
+            return _attribute(rest)
+        case _ if name.startswith("JMS"):
+            known = ", ".join(known for known, found in _HEADERS.items() if not isinstance(found, Unknown))
+            return _HEADERS.get(name, Unknown(f"events have no {name}", f"an extension by its own name, or {known}"))
+        case _:
+            return _attribute(name.removeprefix(_CLOUD_EVENTS))
+
+
+def _header(name: str) -> Attribute | Constant | Unknown:
+    match name:
+        case "priority":
+            return _HEADERS["JMSPriority"]
+        case "durable":
+            return Constant(True)
+        case _:
+            return Unknown(f"events have no header {name}", "one of: priority, durable")
+
+
+def _attribute(name: str) -> Attribute:
+    return Attribute(name, _TYPES.get(name, Type.ANY))
+
+
+# --- conditions -----------------------------------------------------------------------------------
 
 _OPS: Final = {"=": Op.EQ, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
 _FOLDED: Final[dict[str, Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
@@ -317,3 +418,29 @@ def _is_text(value: _Value) -> Node:
 
 def _is_number(value: _Value) -> Node:
     return In(_type(value), _NUMBER_TYPES)
+
+
+# --- dialect --------------------------------------------------------------------------------------
+# `jms`: a selector of JMS (Jakarta Messaging 3.1, section 3.8.1), which is the condition of an SQL-92 WHERE.
+#
+#     JMSType = 'car' AND color = 'blue' AND weight > 2500
+#
+# A name is a context attribute or extension, as it stands; headers are found by `meaning`. The data cannot be asked,
+# and strings and numbers never convert. A selector is unknown where a property is missing: then it does not match, and
+# nor does its negation; in CEL that is false and no error.
+
+
+def jms(value: object, field: str) -> str:
+    """CEL text of a selector of strict JMS; the FilterError for any other has its place."""
+    if not isinstance(value, str):
+        raise FilterError("must be a string", field=field)
+    try:
+        return unparse(translate(value, parse(value)))
+    except FilterError as error:
+        raise error.at_field(field) from None
+
+
+def names_in(selector: str) -> tuple[str, ...]:
+    """Names of the attributes that a valid selector reads, each once."""
+    found = (meaning(token.text) for token in tokens(selector, LEXICON) if token.kind is Kind.NAME)
+    return tuple(dict.fromkeys(one.name for one in found if isinstance(one, Attribute)))
