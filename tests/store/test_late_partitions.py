@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from headgate.store.config import KafkaConfig, SourceConfig
 from headgate.store.kafka import client, source
@@ -88,3 +88,50 @@ def test_a_source_that_stops_begins_no_partition_any_more(monkeypatch: pytest.Mo
     reader.run(stop)
     (consumer,) = consumers
     assert consumer.asked == []
+
+
+class TrimmedConsumer(LateConsumer):
+    """A consumer of a partition of which retention removes records, whose errors come before any further record."""
+
+    first = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[Any] = []
+        self.begun: list[int] = []
+
+    def poll(self, _: float) -> Any:
+        if self.asked.count("poll") == 0:
+            self.asked.append("poll")
+            self._on_assign(self, [TopicPartition("headgate.outbox", 0)])
+        return self.messages.pop(0) if self.messages else None
+
+    def committed(self, places: Sequence[TopicPartition], **_: object) -> Sequence[TopicPartition]:
+        return places
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        return self.first, 100
+
+    def incremental_assign(self, places: Sequence[TopicPartition]) -> None:
+        self.begun += [place.offset for place in places]
+
+    def close(self) -> None: ...
+
+
+def test_a_loss_is_told_once_also_when_another_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, lost = TrimmedConsumer(), list[tuple[int, int]]()
+    removed = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
+    message = SimpleNamespace(error=lambda: removed, partition=lambda: 0)
+
+    class Telling(Listener):
+        def removed(self, partition: int, first: int, end: int) -> None:
+            lost.append((first, end))
+
+    monkeypatch.setattr(client, "made_client", lambda *_: consumer)
+    member = OutboxMember(CONFIG, Telling())
+    member.read(0)
+    for consumer.first in (10, 10, 30):
+        consumer.messages.append(message)
+        member.read(0)
+    assert lost == [(0, 10), (10, 30)]
+    assert consumer.begun == [0, 10, 10, 30]

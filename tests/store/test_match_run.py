@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 from clusters.kafka import Kafka
@@ -18,13 +19,14 @@ from pyspark.sql import SparkSession
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
+from headgate.match.errors import RunFailedError
 from headgate.match.table import MatchTable, build_table
 from headgate.outbox.protocol import dispatcher_of
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
 from headgate.store.kafka.match_run import KafkaRun, OutboxDriver, OutboxQueries, check_slots, start_kafka_run
 from headgate.store.kafka.records import encode_record
 from headgate.store.kafka.topics import Admin
-from headgate_api.errors import InvalidInputError
+from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.event.model import Event
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_atom, random_filter
@@ -374,3 +376,25 @@ def test_too_few_task_slots_are_an_error() -> None:
     check_slots(4, 2)
     with pytest.raises(InvalidInputError, match=r"Spark has 3 task slots, and .* need 4"):
         check_slots(3, 2)
+
+
+def test_an_end_that_is_not_told_does_not_hide_why_a_run_did_not_start() -> None:
+    class Silent:
+        partitions = 1
+
+        def hello(self, *_: object) -> None: ...
+
+        def over(self, *_: object) -> None:
+            raise UnavailableError("Kafka is away")
+
+    class Failing:
+        def start(self, *_: object, **__: object) -> None:
+            raise RunFailedError("Spark refuses")
+
+    queries, filters, driver = (
+        cast("OutboxQueries", Failing()),
+        cast("MatchTable", None),
+        cast("OutboxDriver", Silent()),
+    )
+    with pytest.raises(RunFailedError, match="Spark refuses"):
+        start_kafka_run(queries, filters, {0: 0}, driver, run=1, generation=1)

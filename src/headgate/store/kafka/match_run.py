@@ -32,7 +32,7 @@ from headgate.store.kafka.outbox_records import (
 )
 from headgate.store.kafka.records import KafkaRecord
 from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry
-from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.limits import (
     KAFKA_APPEND_S_MAX,
     KAFKA_RECORD_BYTES_MAX,
@@ -298,9 +298,12 @@ def start_kafka_run(
         _wait_begun(query, len(start))
         driver.began(run, generation, start)
     except BaseException:
-        if query is not None:
-            query.stop()
-        driver.over(run, generation)
+        try:
+            if query is not None:
+                query.stop()
+            driver.over(run, generation)
+        except HeadgateError as error:  # must not take the place of why it did not start
+            _log.warning("the end of a run is not told", run=run, reason=error.message)
         raise
     return KafkaRun(query, driver, registry)
 

@@ -232,11 +232,13 @@ class OutboxMember:
         assigned = None if partition is None else self._assigned.get(partition)
         if partition is None or assigned is None:
             return
-        (first, _), position = self._consumer.bounds(self._topic, partition), assigned.takeover.next_position
-        if position >= first:
+        (first, end), position = self._consumer.bounds(self._topic, partition), assigned.takeover.next_position
+        if position > end:
             raise self._consumer.ends_before(self._topic, partition, position)
-        self._listener.removed(partition, position, first)
-        there = kafka.TopicPartition(self._topic, partition, first)
+        if position < first:
+            self._listener.removed(partition, position, first)
+            assigned.takeover.pass_over(first - 1)  # the same loss is told once
+        there = kafka.TopicPartition(self._topic, partition, max(position, first))
         self._consumer.raw.incremental_unassign([there])  # after this error there is nothing that could be sought in
         self._consumer.raw.incremental_assign([there])
 
