@@ -237,7 +237,7 @@ MUTANTS: Final = (
            "        if self._keys.enter(key, delivery):\n            return True\n",
            "        if self._keys.enter(key, delivery) or delivery.failures:\n            return True\n",
            "an event that is tried again goes out beside another one of its key",
-           "tests/delivery/test_order_and_batches.py"),
+           "tests/delivery/test_lifecycle.py tests/delivery/test_order_and_batches.py"),
     Mutant("one-dead-letter-more", "deadletters/store.py", "self.count >= limits.DEADLETTERS_MAX",
            "self.count > limits.DEADLETTERS_MAX",
            "the store of dead letters takes one too many", "tests/deadletters/test_sender.py"),
@@ -461,7 +461,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for mutant in chosen(given.names):
             place = f"{mutant.room:16} {mutant.name:24}"
             if given.list:
-                print(f"{place} {mutant.broken}")
+                print(f"{place} {mutant.broken}", flush=True)
                 continue
             started = time.monotonic()
             caught = catcher(mutant, every=given.all)
@@ -473,6 +473,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is written when Python ends
+        return 1
     return 1 if survived else 0
 
 

@@ -71,6 +71,21 @@ def test_one_kind_of_filter_takes_the_place_of_the_other(server: Server, before:
     assert [name for name in ("filter", "filters") if name in spec] == [after.partition(":")[0]]
 
 
+@pytest.mark.parametrize("more", ["", ", finalizers: []"], ids=["together", "alone"])
+def test_apply_changes_a_label_that_is_there_and_keeps_those_of_others(server: Server, more: str) -> None:
+    def labelled(team: str) -> str:
+        return TRIGGER.replace("gold}", f"gold, labels: {{team: {team}}}, annotations: {{note: {team}}}{more}}}")
+
+    path = server.path("triggers", "gold")
+    run(server.url, "apply", "-f", "-", stdin=labelled("a"))
+    server.merge(path, {"metadata": {"labels": {"mine": "1"}}})
+    changed = run(server.url, "apply", "-f", "-", stdin=labelled("b"))
+    assert changed.stdout == "trigger.eventing.knative.dev/gold configured\n", changed.output
+    metadata = server.request("GET", path).json["metadata"]
+    assert metadata["labels"].items() >= {("team", "b"), ("mine", "1")}
+    assert metadata["annotations"].items() >= {("note", "b")}
+
+
 def test_a_namespace_option_is_for_objects_without_one(server: Server) -> None:
     run(server.url, "apply", "-n", "ns2", "-f", "-", stdin=BROKER)
     assert server.request("GET", "/apis/eventing.knative.dev/v1/namespaces/ns2/brokers/orders").status == 200

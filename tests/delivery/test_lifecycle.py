@@ -55,6 +55,23 @@ def test_every_state_is_reached_and_left():
     assert ends == set(DeliveryState) - {DeliveryState.ENDED}, "a target may be deleted at any time"
 
 
+def test_an_event_that_has_failed_waits_for_another_one_of_its_key():
+    """Both failed before their target became ordered."""
+    deliveries = TargetDeliveries()
+    first, second = (Delivery(position, 0, position, 3) for position in range(2))
+    for delivery in (first, second):
+        delivery.fail(1.0)
+        deliveries.arrive(delivery)
+    assert deliveries.take_key("a")
+    attempt = Attempt(0.0)
+    deliveries.open(attempt)
+    deliveries.start(attempt)
+    assert not deliveries.take_key("a")
+    assert (second.state, [*deliveries.queue]) == (DeliveryState.WAITING_FOR_KEY, [])
+    deliveries.end(first)
+    assert [*deliveries.queue] == [second]
+
+
 class Machine(RuleBasedStateMachine):
     """Two ordered targets that share permits; a model notes where each delivery must be."""
 
