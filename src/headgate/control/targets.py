@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from headgate.control.database import Database
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.control.rows import NAMED, Facts, KnownObjects, bump, bump_all, counter, public_url
@@ -174,20 +175,53 @@ def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
         bump(connection, "desired_generation")
 
 
-def move_public_url(connection: sqlite3.Connection, public_url: str) -> None:
-    """The server has another address: so have the brokers that are subscribers."""
-    connection.execute(
-        "INSERT INTO settings VALUES ('public_url', ?) ON CONFLICT DO UPDATE SET value = excluded.value", (public_url,)
-    )
-    rows = connection.execute(
-        "SELECT t.id, o.body FROM targets t JOIN objects o ON o.kind = t.kind AND o.namespace = t.namespace"
-        " AND o.name = t.name WHERE t.subscriber_broker != ''"
-    ).fetchall()
-    routing = bump(connection, "routing")
-    for target, body in rows:
-        trigger = msgspec.json.decode(body, type=Trigger)
-        uri = destination_uri(trigger.metadata, trigger.spec.subscriber, public_url)
-        connection.execute("UPDATE targets SET subscriber = ?, routing = ? WHERE id = ?", (uri, routing, target))
+class TargetTable:
+    """Triggers and subscriptions by their target ids. Every method may block."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def id_of(self, key: ObjectKey) -> int | None:
+        """None when there is no such object."""
+        with self._database.read() as connection:
+            found = connection.execute(f"SELECT id FROM targets WHERE {NAMED}", key).fetchone()
+        return found[0] if found else None
+
+    def keys(self) -> dict[int, ObjectKey]:
+        with self._database.read() as connection:
+            rows = connection.execute("SELECT id, kind, namespace, name FROM targets")
+            return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
+
+
+class PublicUrl:
+    """The server's own address, the first part of every broker's URL. Every method may block."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self) -> str:
+        with self._database.read() as connection:
+            return public_url(connection)
+
+    def set(self, url: str) -> None:
+        """Tell the address; brokers that are subscribers follow."""
+        with self._database.write() as connection:
+            if public_url(connection) == url:
+                return
+            connection.execute(
+                "INSERT INTO settings VALUES ('public_url', ?) ON CONFLICT DO UPDATE SET value = excluded.value", (url,)
+            )
+            rows = connection.execute(
+                "SELECT t.id, o.body FROM targets t JOIN objects o ON o.kind = t.kind AND o.namespace = t.namespace"
+                " AND o.name = t.name WHERE t.subscriber_broker != ''"
+            ).fetchall()
+            routing = bump(connection, "routing")
+            for target, body in rows:
+                trigger = msgspec.json.decode(body, type=Trigger)
+                uri = destination_uri(trigger.metadata, trigger.spec.subscriber, url)
+                connection.execute(
+                    "UPDATE targets SET subscriber = ?, routing = ? WHERE id = ?", (uri, routing, target)
+                )
 
 
 class SnapshotCache:

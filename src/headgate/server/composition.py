@@ -42,7 +42,7 @@ from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server import child
-from headgate.server.routing_cache import ReportingStore, RoutingCache
+from headgate.server.routing_cache import RoutingCache, RoutingStore, TargetReports
 from headgate.server.shard_deliveries import DeliveryMeans, DeliveryOptions, ShardDeliveries, ShardState
 from headgate.storage.files import DispatcherDirectory
 from headgate.subscriptions.api import SubscriptionsApi
@@ -146,7 +146,8 @@ class DispatcherOptions(DeliveryOptions):
     the routing.
     """
 
-    store: ReportingStore
+    store: RoutingStore
+    reports: TargetReports
     on_corrupt: OnCorrupt
     shard: Shard = WHOLE
     scanner: Scanner | None = None
@@ -212,7 +213,7 @@ class Dispatcher:
                 backlog=DurableBacklog(files.outbox, outbox.when_durable),
                 cursors=files.cursors,
                 dead_letters=own.dead_letters,
-                reports=options.store,
+                reports=options.reports,
                 quotas=options.quotas,
                 when_durable=outbox.when_durable,
             ),
@@ -263,7 +264,7 @@ class Dispatcher:
             _log.warning("cursors are ahead of the outbox, dropped", position=cursors.position)
             files.cursors.clear()
             cursors = Cursors()
-        await asyncio.to_thread(self._options.store.forget_trouble, self._options.shard.owns)
+        await asyncio.to_thread(self._options.reports.forget_trouble, self._options.shard.owns)
         await self._routing.refresh()
         self.scheduler.restore(cursors.position, cursors.targets)
         watermarks = dict(cursors.watermarks)

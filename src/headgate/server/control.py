@@ -74,7 +74,7 @@ async def _serve(context: child.Context) -> None:
     with contextlib.closing(Store.open(settings.data / "control.db", keys=keyring_of(settings))) as store:
         store.secrets.check_keys()
         tell_fronts(store, settings)
-        store.set_public_url(settings.url)
+        store.public_url.set(settings.url)
         policy = url_policy(settings)
         rights = Rights(settings, store)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
@@ -155,7 +155,7 @@ def application(
         *InspectApi(records, store, Catalogues(follower, store)).routes(),
         *SummaryApi(store, parts, dispatchers, history, letters).routes(),
         *BacktestApi(Backtests(store, follower.log, counter)).routes(),
-        *ObjectStatsApi(store, partial(RemoteStats, dispatchers, store.target_id), history).routes(),
+        *ObjectStatsApi(store, partial(RemoteStats, dispatchers, store.targets.id_of), history).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=every, exception_handlers=ERROR_HANDLERS)

@@ -53,6 +53,7 @@ async def _dispatch(context: child.Context) -> None:
         on_corrupt=settings.on_corrupt,
         token=context.token,
         store=store,
+        reports=store.reports,
         shard=shard,
         identity=SenderIdentity.of(settings, store),
         inward=inward_of(settings, shard.index),

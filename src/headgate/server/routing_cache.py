@@ -38,10 +38,6 @@ class RoutingStore(Protocol):
         """The broker "namespace/name"; may block."""
 
 
-class ReportingStore(RoutingStore, TargetReports, Protocol):
-    """What the dispatcher of a server of its own needs of `control.store.Store`."""
-
-
 class RoutingCache:
     """The routing table in force, of a shard's targets alone; `on_table` gets each newer one, also the first."""
 
