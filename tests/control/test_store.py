@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.control import bootstrap, recompile
+from headgate.control import bootstrap, plans
 from headgate.control.admission import Admission
 from headgate.control.plans import FilterCompiler, PlanDecoder, encode_plan
 from headgate.control.routing import TargetReport
@@ -293,7 +293,7 @@ def test_rows_of_another_plan_version_are_not_read(tmp_path: Path) -> None:
 def test_filters_are_compiled_anew_in_slices_beside_other_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recompile, "RECOMPILED_FILTERS_MAX", 2)
+    monkeypatch.setattr(plans, "RECOMPILED_FILTERS_MAX", 2)
     path = tmp_path / "control.db"
     with contextlib.closing(Store.open(path)) as store:
         for number in range(5):
@@ -327,7 +327,7 @@ def test_what_is_written_while_it_is_compiled_anew_stays(tmp_path: Path) -> None
 
 
 def test_the_front_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompile, "RECOMPILED_FILTERS_MAX", 2)
+    monkeypatch.setattr(plans, "RECOMPILED_FILTERS_MAX", 2)
     monkeypatch.setattr(bootstrap, "RECOMPILED_FILTERS_MAX", 2)
     path, notes = tmp_path / "control.db", list[str]()
     with contextlib.closing(Store.open(path)) as store:

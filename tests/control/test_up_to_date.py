@@ -16,6 +16,7 @@ from headgate.control.reconciler import Reconciler
 from headgate.control.rows import KnownObjects
 from headgate.control.status import ServerUrls
 from headgate.control.store import Store
+from headgate_api.control.errors import ObjectNotFoundError
 from headgate_api.control.objects import API_VERSION, Broker, Kind, ObjectKey, WithStatus
 from tests.control.support import broker, stored_brokers, trigger
 from tests.support import times
@@ -48,7 +49,8 @@ class Writers:
         ]
         kind, names, document = self._draw.choice(kinds)
         key = ObjectKey(kind, self._draw.choice(NAMESPACES), self._draw.choice(names))
-        self._admission.store.delete_if_there(key)
+        with contextlib.suppress(ObjectNotFoundError):
+            self._admission.store.delete(key)
         if self._draw.random() < 0.7:
             self._admission.create(kind, document(key.name), namespace=key.namespace)
 

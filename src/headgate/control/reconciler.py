@@ -13,7 +13,7 @@ import structlog
 
 from headgate.control.database import StoreUnavailableError
 from headgate.control.event_policies import applying_policies, policy_status
-from headgate.control.quota_usage import Usage
+from headgate.control.quotas import Usage
 from headgate.control.rows import KnownObjects, RowSelection
 from headgate.control.status import BrokerState, ServerUrls, broker_state, broker_status, is_served
 from headgate.control.store import Store

@@ -20,9 +20,8 @@ from headgate.control.event_types import EventTypeTable
 from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.history import BodyTest, Page, Selector, Stored, read_page
 from headgate.control.namespaces import NamespaceTable
-from headgate.control.plans import FilterCompiler, filter_compiler
-from headgate.control.quota_usage import QuotaTable
-from headgate.control.recompile import StoredPlans
+from headgate.control.plans import FilterCompiler, StoredPlans, filter_compiler
+from headgate.control.quotas import QuotaTable
 from headgate.control.routing import RoutingTable
 from headgate.control.rows import (
     SEALED_KINDS,
@@ -208,13 +207,6 @@ class Store:
     def delete(self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False) -> Object:
         """Remove an object, and return its last version; a given uid or resourceVersion must be the stored one."""
         return self._write(key.kind, lambda writer: writer.delete(key, uid, resource_version), dry_run=dry_run)
-
-    def delete_if_there(
-        self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False
-    ) -> None:
-        """As `delete`, of an object that may be gone already."""
-        with suppress(ObjectNotFoundError):
-            self.delete(key, uid=uid, resource_version=resource_version, dry_run=dry_run)
 
     def on_broker(self, look: Callable[[], object]) -> None:
         """Have something called when one of FRONT_KINDS has been written through this, before its writer goes on."""

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.database import Database
-from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
+from headgate.control.plans import PlanDecoder, WrittenFilter, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.control.rows import NAMED, Facts, KnownObjects, bump, bump_all, counter, public_url
 from headgate.control.specs import compiler_input, delivery_rules, is_ordered, is_paused, pull_rules, retention_us
@@ -39,13 +39,6 @@ from headgate_api.event.names import identity, path_of
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
 _PULL: Final = msgspec.json.Decoder(PullRules)
-
-
-class WrittenFilter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the compiler is given, as it is stored."""
-
-    filter: dict[str, object] | None
-    filters: tuple[dict[str, object], ...]
 
 
 def insert_target(

@@ -23,7 +23,7 @@ from headgate.control.bootstrap import bootstrap, load, recompile_all, reseal_al
 from headgate.control.copies import ServedBrokers
 from headgate.control.database import StoreUnavailableError
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.quota_usage import usage_in
+from headgate.control.quotas import usage_in
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls

@@ -9,7 +9,7 @@ import uvloop
 from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.quota_usage import QuotaBoard
+from headgate.control.quotas import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.observe import tracing

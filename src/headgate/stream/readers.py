@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from headgate.control.quota_rules import READERS
+from headgate.control.quotas import READERS
 from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.control.specs import ServedBroker
 from headgate.rpc.service import Credits

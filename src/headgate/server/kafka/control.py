@@ -22,7 +22,7 @@ from headgate.control.api import ControlApi
 from headgate.control.bootstrap import bootstrap
 from headgate.control.copies import ServedBrokers
 from headgate.control.egress import UrlPolicy
-from headgate.control.quota_rules import NOT_ON_KAFKA
+from headgate.control.quotas import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.store import Store
