@@ -163,8 +163,9 @@ async def dispatching(data: Path, url: str, targets: int):
         child.spare_collector()  # as the process does
         ready.set()
 
+    known = routes(url, targets)
     options = DispatcherOptions(
-        data=data, on_corrupt="stop", token=TOKEN, store=routes(url, targets), on_ready=on_ready
+        data=data, on_corrupt="stop", token=TOKEN, store=known, reports=known, on_ready=on_ready
     )
 
     async def work() -> None:

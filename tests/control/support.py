@@ -126,7 +126,7 @@ def running(path: Path, *, follow: bool = True, keys: Keyring | None = None) -> 
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
         port = listener.getsockname()[1]
-        store.set_public_url(f"http://127.0.0.1:{port}")
+        store.public_url.set(f"http://127.0.0.1:{port}")
         api = ControlApi(store)
         config = uvicorn.Config(api.app, log_level="warning", timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
@@ -160,5 +160,5 @@ async def _follow(store: Store) -> None:
         if (version := store.data_version()) != seen:
             seen = version
             wanted = await asyncio.to_thread(store.desired_generation)
-            await asyncio.to_thread(store.set_active_generation, wanted)
+            await asyncio.to_thread(store.counters.activate, wanted)
         await asyncio.sleep(0.01)

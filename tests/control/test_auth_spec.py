@@ -29,7 +29,7 @@ def test_credentials_keep_a_trigger_from_being_ready_until_their_secret_is_there
     admission.create(Kind.TRIGGER, trigger(delivery=auth))
     admission.create(Kind.TRIGGER, trigger("inherits", broker="b"))
     admission.create(Kind.TRIGGER, trigger("without"))
-    store.set_active_generation(store.desired_generation())
+    store.counters.activate(store.desired_generation())
     reconciler.step()
     both = (T1, ObjectKey(Kind.TRIGGER, "default", "inherits"))
 
@@ -111,5 +111,5 @@ def test_a_token_for_an_audience_is_the_only_one(admission: Admission) -> None:
     with pytest.raises(InvalidInputError, match=r"spec\.delivery\.auth\.bearer"):
         admission.create(Kind.TRIGGER, trigger(subscriber=subscriber, delivery=auth))
     admission.create(Kind.TRIGGER, trigger(subscriber=subscriber))
-    (target,) = (admission.store.set_active_generation(1), admission.store.snapshot())[1].targets
+    (target,) = (admission.store.counters.activate(1), admission.store.snapshot())[1].targets
     assert target.subscriber_audience == "https://crm.example/"

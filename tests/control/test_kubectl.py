@@ -104,7 +104,7 @@ def test_get_warns_of_what_is_ready_and_goes_wrong(kubectl: Kubectl, applied: st
     kubectl("wait", "--for=condition=Ready", "trigger/gold", "--timeout=20s")
     (target,) = server.store.snapshot().targets
     told = TargetReport(target.id, 1, "no such key: tier", "shop 17", "", 2, "partition 0, offset 7: status 500")
-    server.store.report([told])
+    server.store.reports.report([told])
     kubectl("wait", "--for=condition=EventsKept=False", "trigger/gold", "--timeout=20s")
     _, row = kubectl("get", "triggers").stdout.splitlines()
     assert row.split()[-2:] == ["True", "EventsDropped,FilterErrors"]

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.control import writes
 from headgate.control.admission import Admission
-from headgate.control.quota_rules import (
+from headgate.control.quotas import (
     DEAD_LETTERS,
     FILTER_COST,
     NOT_ON_KAFKA,

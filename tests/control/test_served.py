@@ -68,7 +68,7 @@ def test_many_changes_are_read_in_pieces(
     admission: Admission, other: Store, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     monkeypatch.setattr(history, "CHANGES_PER_READ", rows)
-    at, found = other.version(), []
+    at, found = other.counters.version(), []
     for number in range(7):
         admission.create(Kind.BROKER, broker(f"b{number}"))
     admission.store.delete(ObjectKey(Kind.BROKER, "default", "b3"))

@@ -152,7 +152,7 @@ def test_a_trigger_is_ready_when_its_generation_is_in_force(admission: Admission
     admission.create(Kind.TRIGGER, trigger())
     reconciler.step()
     assert ready(store) == ("Unknown", "FilterNotInForce")
-    store.set_active_generation(1)
+    store.counters.activate(1)
     reconciler.step()
     assert ready(store) == ("True", "")
     # Another filter: not ready from the very write on, before any reconciler looks.
@@ -160,7 +160,7 @@ def test_a_trigger_is_ready_when_its_generation_is_in_force(admission: Admission
     assert ready(store) == ("Unknown", "FilterNotInForce")
     assert changed.status.observed_generation == changed.metadata.generation == 2
     # Another subscriber is no new filter.
-    store.set_active_generation(2)
+    store.counters.activate(2)
     reconciler.step()
     admission.merge(T1, {"spec": {"subscriber": {"uri": "http://127.0.0.1:9/b"}}})
     assert ready(store) == ("True", "")
@@ -178,7 +178,7 @@ def test_a_trigger_shows_its_sink_or_its_brokers(admission: Admission) -> None:
     admission.create(Kind.TRIGGER, trigger("none", broker="b"))
     admission.create(Kind.TRIGGER, trigger("own", broker="b", **sink("http://dead/own")))
     admission.create(Kind.TRIGGER, trigger("other", broker="b", delivery={"retry": 1}))
-    store.set_active_generation(store.desired_generation())
+    store.counters.activate(store.desired_generation())
     reconciler.step()
 
     def shown(name: str) -> tuple[str, str]:
@@ -212,7 +212,7 @@ def test_a_sink_that_cannot_be_resolved_keeps_its_object_from_being_ready(admiss
     spec = {"delivery": {"deadLetterSink": {"ref": reference}}}
     key = ObjectKey(kind, "default", "x")
     admission.create(kind, broker("x", **spec) if kind is Kind.BROKER else trigger("x", **spec))
-    store.set_active_generation(store.desired_generation())
+    store.counters.activate(store.desired_generation())
     reconciler.step()
     assert ready(store, key) == ("False", "BrokerDoesNotExist")
     assert store.get(key).status.dead_letter_sink_uri == ""
@@ -223,7 +223,7 @@ def test_a_sink_that_cannot_be_resolved_keeps_its_object_from_being_ready(admiss
     reconciler.step()
     assert ready(store, key) == ("True", "")
     assert store.get(key).status.dead_letter_sink_uri == "http://127.0.0.1:8080/dead/graves"
-    store.set_public_url("http://moved:1")
+    store.public_url.set("http://moved:1")
     reconciler.step()
     assert store.get(key).status.dead_letter_sink_uri == "http://moved:1/dead/graves"
     service = {"apiVersion": "v1", "kind": "Service", "name": "s"}
@@ -236,7 +236,7 @@ def test_a_trigger_may_come_before_its_broker(admission: Admission) -> None:
     store = admission.store
     reconciler, brokers = Reconciler(store), served_brokers(store)
     admission.create(Kind.TRIGGER, trigger(broker="later"))
-    store.set_active_generation(1)
+    store.counters.activate(1)
     reconciler.step()
     assert ready(store) == ("False", "BrokerDoesNotExist")
     assert "default/later" in conditions(store)["Ready"].message
@@ -244,7 +244,7 @@ def test_a_trigger_may_come_before_its_broker(admission: Admission) -> None:
     admission.create(Kind.BROKER, broker("later"))
     reconciler.step()
     assert ready(store)[0] == "Unknown"  # the matcher knows nothing of this broker yet
-    store.set_active_generation(2)
+    store.counters.activate(2)
     reconciler.step()
     assert ready(store) == ("True", "")
     assert brokers.get("default/later") is not None
@@ -260,7 +260,7 @@ def test_a_broker_made_anew_is_another_one(admission: Admission) -> None:
     reconciler, brokers = Reconciler(store), served_brokers(store)
     first = admission.create(Kind.BROKER, broker("b")).obj.metadata.uid
     admission.create(Kind.TRIGGER, trigger(broker="b"))
-    store.set_active_generation(1)
+    store.counters.activate(1)
     reconciler.step()
     reconciler.step()
     assert ready(store) == ("True", "")
@@ -324,13 +324,13 @@ def test_a_broker_is_served_before_it_says_ready(admission: Admission, monkeypat
 def test_a_broker_has_its_address_and_follows_the_server(admission: Admission) -> None:
     store = admission.store
     reconciler = Reconciler(store)
-    store.set_public_url("http://gate:1")
+    store.public_url.set("http://gate:1")
     ref = {"kind": "Broker", "apiVersion": "eventing.knative.dev/v1", "name": "default"}
     admission.create(Kind.TRIGGER, trigger(subscriber={"ref": ref, "uri": "/default/default?x=1"}))
     reconciler.step()
     found = store.get(DEFAULT)
     assert found.status.address.url == "http://gate:1/default/default"  # type: ignore[union-attr]
-    store.set_public_url("http://gate:2")
+    store.public_url.set("http://gate:2")
     reconciler.step()
     found = store.get(DEFAULT)
     assert found.status.address.url == "http://gate:2/default/default"  # type: ignore[union-attr]
@@ -369,13 +369,13 @@ def test_nothing_is_written_when_nothing_changed(admission: Admission) -> None:
     store = admission.store
     for number in range(5):
         admission.create(Kind.TRIGGER, trigger(f"t{number}"))
-    store.set_active_generation(5)
+    store.counters.activate(5)
     reconciler = Reconciler(store)
     assert reconciler.step() == 6
-    version = store.version()
+    version = store.counters.version()
     assert reconciler.step() == 0
     assert Reconciler(store).step() == 0
-    assert store.version() == version
+    assert store.counters.version() == version
 
 
 def test_only_the_triggers_concerned_are_rewritten(admission: Admission) -> None:
@@ -384,14 +384,14 @@ def test_only_the_triggers_concerned_are_rewritten(admission: Admission) -> None
     admission.create(Kind.BROKER, broker("b"))
     for number in range(6):
         admission.create(Kind.TRIGGER, trigger(f"t{number}", broker="b" if number % 2 else "default"))
-    store.set_active_generation(4)
+    store.counters.activate(4)
     reconciler.step()
     assert [ready(store, ObjectKey(Kind.TRIGGER, "default", f"t{n}"))[0] for n in range(6)] == ["True"] * 4 + [
         "Unknown"
     ] * 2
-    store.set_active_generation(5)
+    store.counters.activate(5)
     assert reconciler.step() == 1
-    store.set_active_generation(6)
+    store.counters.activate(6)
     assert reconciler.step() == 1
     store.delete(ObjectKey(Kind.BROKER, "default", "b"))
     assert reconciler.step() == 3
@@ -401,9 +401,9 @@ def test_filter_errors_are_a_warning_shown_every_few_seconds(admission: Admissio
     store, clock = admission.store, Clock()
     reconciler = Reconciler(store, clock_s=clock, report_s=5.0)
     admission.create(Kind.TRIGGER, trigger())
-    store.set_active_generation(1)
+    store.counters.activate(1)
     reconciler.step()
-    store.report([TargetReport(1, 2, "no such key: tier", "shop 17")])
+    store.reports.report([TargetReport(1, 2, "no such key: tier", "shop 17")])
     assert reconciler.step() == 1
     found = conditions(store)["FilterHealthy"]
     assert (found.status, found.severity, found.reason) == ("False", "Warning", "FilterErrors")
@@ -413,7 +413,7 @@ def test_filter_errors_are_a_warning_shown_every_few_seconds(admission: Admissio
     assert ready(store) == ("True", "")
     for _ in range(4):
         clock.now_s += 1
-        store.report([TargetReport(1, 1, "again", "shop 18")])
+        store.reports.report([TargetReport(1, 1, "again", "shop 18")])
         assert reconciler.step() == 0
     clock.now_s += 1
     assert reconciler.step() == 1
@@ -423,13 +423,15 @@ def test_filter_errors_are_a_warning_shown_every_few_seconds(admission: Admissio
 def test_events_given_up_are_a_warning_that_stays(admission: Admission) -> None:
     store, reconciler = admission.store, Reconciler(admission.store, report_s=0.0)
     admission.create(Kind.TRIGGER, trigger())
-    store.set_active_generation(1)
+    store.counters.activate(1)
     reconciler.step()
     assert conditions(store)["EventsKept"].status == "True"
-    store.report([TargetReport(1, 0, "", "", dropped=2, last_dropped="partition 0, offset 7: status 500 at attempt 4")])
-    store.report([TargetReport(1, 1, "boom", "s 1")])
-    store.report([TargetReport(1, 0, "", "", "", 1, "partition 0, offset 9: timeout at attempt 4")])
-    store.forget_trouble(lambda _: True)
+    store.reports.report(
+        [TargetReport(1, 0, "", "", dropped=2, last_dropped="partition 0, offset 7: status 500 at attempt 4")]
+    )
+    store.reports.report([TargetReport(1, 1, "boom", "s 1")])
+    store.reports.report([TargetReport(1, 0, "", "", "", 1, "partition 0, offset 9: timeout at attempt 4")])
+    store.reports.forget_trouble(lambda _: True)
     reconciler.step()
     found = conditions(store)["EventsKept"]
     assert (found.status, found.severity, found.reason) == ("False", "Warning", "EventsDropped")
@@ -440,16 +442,16 @@ def test_events_given_up_are_a_warning_that_stays(admission: Admission) -> None:
 def test_a_backlog_near_its_bounds_is_a_warning(admission: Admission) -> None:
     store, reconciler = admission.store, Reconciler(admission.store, report_s=0.0)
     admission.create(Kind.TRIGGER, trigger())
-    store.set_active_generation(1)
-    store.report([TargetReport(1, 0, "", "", backlog="BacklogNearLimit: the oldest go at 168 hours")])
-    store.report([TargetReport(1, 1, "boom", "s 1")])  # says nothing of it: as before
+    store.counters.activate(1)
+    store.reports.report([TargetReport(1, 0, "", "", backlog="BacklogNearLimit: the oldest go at 168 hours")])
+    store.reports.report([TargetReport(1, 1, "boom", "s 1")])  # says nothing of it: as before
     reconciler.step()
     found = conditions(store)["BacklogKept"]
     assert (found.status, found.severity, found.reason) == ("False", "Warning", "BacklogNearLimit")
     assert found.message == "the oldest go at 168 hours"
     assert conditions(store)["SubscriberHealthy"].status == "True"
     assert ready(store) == ("True", "")
-    store.report([TargetReport(1, 0, "", "", backlog="")])
+    store.reports.report([TargetReport(1, 0, "", "", backlog="")])
     reconciler.step()
     assert conditions(store)["BacklogKept"].status == "True"
 
@@ -457,10 +459,10 @@ def test_a_backlog_near_its_bounds_is_a_warning(admission: Admission) -> None:
 def test_trouble_with_a_subscriber_is_a_warning_until_it_is_over(admission: Admission) -> None:
     store, reconciler = admission.store, Reconciler(admission.store, report_s=0.0)
     admission.create(Kind.TRIGGER, trigger(delivery={"rateLimit": 2}))
-    store.set_active_generation(1)
-    store.report([TargetReport(1, 0, "", "", "CircuitOpen: 32 attempts in a row met nobody: dead")])
+    store.counters.activate(1)
+    store.reports.report([TargetReport(1, 0, "", "", "CircuitOpen: 32 attempts in a row met nobody: dead")])
     reconciler.step()
-    store.report([TargetReport(1, 1, "boom", "s 1")])  # says nothing of the subscriber: as before
+    store.reports.report([TargetReport(1, 1, "boom", "s 1")])  # says nothing of the subscriber: as before
     reconciler.step()
     status = store.get(T1).status
     found = {condition.type: condition for condition in status.conditions}
@@ -468,7 +470,7 @@ def test_trouble_with_a_subscriber_is_a_warning_until_it_is_over(admission: Admi
     assert found["SubscriberHealthy"].severity == "Warning"
     assert found["SubscriberHealthy"].message == "32 attempts in a row met nobody: dead"
     assert found["Ready"].status == "True"
-    store.forget_trouble(lambda _: True)  # a new dispatcher
+    store.reports.forget_trouble(lambda _: True)  # a new dispatcher
     reconciler.step()
     found = {condition.type: condition for condition in store.get(T1).status.conditions}
     assert (found["SubscriberHealthy"].status, found["FilterHealthy"].status) == ("True", "False")
@@ -479,7 +481,7 @@ def test_a_change_during_a_pass_is_not_overwritten(admission: Admission, monkeyp
     reconciler = Reconciler(store)
     admission.create(Kind.TRIGGER, trigger())
     reconciler.step()
-    store.set_active_generation(1)
+    store.counters.activate(1)
     stale = store.stale_routed
 
     def interrupted(*args):  # type: ignore[no-untyped-def]
@@ -493,7 +495,7 @@ def test_a_change_during_a_pass_is_not_overwritten(admission: Admission, monkeyp
     monkeypatch.setattr(store, "stale_routed", interrupted)
     assert reconciler.step() == 0
     assert ready(store) == ("Unknown", "FilterNotInForce")
-    store.set_active_generation(2)
+    store.counters.activate(2)
     reconciler.step()
     assert ready(store) == ("True", "")
 
@@ -504,7 +506,7 @@ def test_two_reconcilers_agree(admission: Admission, tmp_path: Path) -> None:
     admission.create(Kind.TRIGGER, trigger())
     one.step()
     assert two.step() == 0
-    other.set_active_generation(1)
+    other.counters.activate(1)
     two.step()
     assert one.step() == 0
     assert ready(admission.store) == ("True", "")
@@ -531,7 +533,7 @@ def test_the_loop_follows_the_store_and_outlives_a_failure(
         monkeypatch.setattr(reconciler, "step", failing)
         loop = asyncio.create_task(reconciler.run(stop))
         await asyncio.to_thread(admission.create, Kind.TRIGGER, trigger())
-        await asyncio.to_thread(store.set_active_generation, 1)
+        await asyncio.to_thread(store.counters.activate, 1)
         async with asyncio.timeout(20):
             while (await asyncio.to_thread(ready, store))[0] != "True":
                 await asyncio.sleep(0.002)

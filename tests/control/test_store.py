@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.control import bootstrap, recompile
+from headgate.control import bootstrap, plans
 from headgate.control.admission import Admission
 from headgate.control.plans import FilterCompiler, PlanDecoder, encode_plan
 from headgate.control.routing import TargetReport
@@ -52,7 +52,7 @@ def test_create_gives_what_the_server_gives(admission: Admission) -> None:
     made = admission.create(Kind.TRIGGER, trigger()).obj.metadata
     assert made.uid
     assert made.generation == 1
-    assert int(made.resource_version) == admission.store.version()
+    assert int(made.resource_version) == admission.store.counters.version()
     assert made.creation_timestamp.endswith("Z")
     with pytest.raises(AlreadyExistsError):
         admission.create(Kind.TRIGGER, trigger())
@@ -71,7 +71,7 @@ def test_what_says_the_same_is_not_written(admission: Admission) -> None:
     same = admission.replace(T1, trigger(filter=GOLD))
     assert same.obj == made
     assert same.outcome == "unchanged"
-    assert admission.store.version() == int(made.metadata.resource_version)
+    assert admission.store.counters.version() == int(made.metadata.resource_version)
 
 
 def test_a_stale_resource_version_is_a_conflict(admission: Admission) -> None:
@@ -88,10 +88,10 @@ def test_a_stale_resource_version_is_a_conflict(admission: Admission) -> None:
 
 
 def test_a_dry_run_leaves_no_trace(admission: Admission) -> None:
-    before = admission.store.counters()
+    before = admission.store.counters.all()
     made = admission.create(Kind.TRIGGER, trigger(filter=GOLD), dry_run=True).obj
     assert made.metadata.uid
-    assert admission.store.counters() == before
+    assert admission.store.counters.all() == before
     with pytest.raises(ObjectNotFoundError):
         admission.store.get(T1)
 
@@ -148,8 +148,8 @@ def test_the_snapshot_is_what_a_new_process_would_read(admission: Admission, tmp
 def test_an_unchanged_store_answers_with_the_same_table(admission: Admission) -> None:
     admission.create(Kind.TRIGGER, trigger())
     table = admission.store.snapshot()
-    admission.store.set_active_generation(1)
-    admission.store.report([TargetReport(1, 1, "boom", "s 1")])
+    admission.store.counters.activate(1)
+    admission.store.reports.report([TargetReport(1, 1, "boom", "s 1")])
     assert admission.store.snapshot() is table
 
 
@@ -172,7 +172,7 @@ def test_delivery_of_the_trigger_replaces_the_brokers_as_a_whole(admission: Admi
 def test_a_subscriber_that_is_a_broker_of_ours_has_its_address(admission: Admission) -> None:
     ref = {"kind": "Broker", "apiVersion": "eventing.knative.dev/v1", "name": "other", "namespace": "ns2"}
     admission.create(Kind.TRIGGER, trigger(subscriber={"ref": ref}))
-    admission.store.set_public_url("http://gate:1234/")
+    admission.store.public_url.set("http://gate:1234/")
     (target,) = admission.store.snapshot().targets
     assert target.subscriber_uri == "http://gate:1234/ns2/other"
 
@@ -293,7 +293,7 @@ def test_rows_of_another_plan_version_are_not_read(tmp_path: Path) -> None:
 def test_filters_are_compiled_anew_in_slices_beside_other_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recompile, "RECOMPILED_FILTERS_MAX", 2)
+    monkeypatch.setattr(plans, "RECOMPILED_FILTERS_MAX", 2)
     path = tmp_path / "control.db"
     with contextlib.closing(Store.open(path)) as store:
         for number in range(5):
@@ -327,7 +327,7 @@ def test_what_is_written_while_it_is_compiled_anew_stays(tmp_path: Path) -> None
 
 
 def test_the_front_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompile, "RECOMPILED_FILTERS_MAX", 2)
+    monkeypatch.setattr(plans, "RECOMPILED_FILTERS_MAX", 2)
     monkeypatch.setattr(bootstrap, "RECOMPILED_FILTERS_MAX", 2)
     path, notes = tmp_path / "control.db", list[str]()
     with contextlib.closing(Store.open(path)) as store:
@@ -356,11 +356,11 @@ def test_active_generation_only_grows_and_never_passes_the_desired(admission: Ad
     store = admission.store
     admission.create(Kind.TRIGGER, trigger())
     admission.create(Kind.TRIGGER, trigger("t2"))
-    store.set_active_generation(2)
-    store.set_active_generation(1)
-    assert store.active_generation() == 2
+    store.counters.activate(2)
+    store.counters.activate(1)
+    assert store.counters.all()["active_generation"] == 2
     with pytest.raises(ValueError, match="newer"):
-        store.set_active_generation(3)
+        store.counters.activate(3)
 
 
 def test_data_version_moves_with_every_commit_of_this_and_other_connections(
@@ -372,7 +372,7 @@ def test_data_version_moves_with_every_commit_of_this_and_other_connections(
     seen.add(admission.store.data_version())
     assert len(seen) == 2
     other = Store.open(tmp_path / "control.db")
-    other.set_active_generation(1)
+    other.counters.activate(1)
     seen.add(admission.store.data_version())
     assert len(seen) == 3
     other.close()
@@ -381,9 +381,9 @@ def test_data_version_moves_with_every_commit_of_this_and_other_connections(
 def test_reports_add_up_and_end_with_their_filter(admission: Admission, tmp_path: Path) -> None:
     store = admission.store
     admission.create(Kind.TRIGGER, trigger(filter=GOLD))
-    store.report([TargetReport(1, 2, "first", "s 1"), TargetReport(99, 1, "gone", "s 2")])
-    store.report([TargetReport(1, 2, "last", "s 3")])
-    store.report([TargetReport(1, 1, "", "")])
+    store.reports.report([TargetReport(1, 2, "first", "s 1"), TargetReport(99, 1, "gone", "s 2")])
+    store.reports.report([TargetReport(1, 2, "last", "s 3")])
+    store.reports.report([TargetReport(1, 1, "", "")])
     (row,) = facts(tmp_path)
     found = row.inputs.found
     assert (found.filter_errors, found.last_error, found.last_error_event) == (5, "last", "s 3")
@@ -394,25 +394,25 @@ def test_reports_add_up_and_end_with_their_filter(admission: Admission, tmp_path
 
 def test_changes_are_told_in_order_and_expire(admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:
     store = admission.store
-    start = store.version()
+    start = store.counters.version()
     admission.create(Kind.TRIGGER, trigger())
     admission.merge(T1, {"metadata": {"labels": {"a": "b"}}})
     store.delete(T1)
     changes = store.changes(Kind.TRIGGER, start)
     assert [change.type for change in changes.items] == ["ADDED", "MODIFIED", "DELETED"]
     assert [change.version for change in changes.items] == [start + 1, start + 2, start + 3]
-    assert changes.version == store.version()
+    assert changes.version == store.counters.version()
     assert store.changes(Kind.TRIGGER, changes.version).items == ()
     assert store.changes(Kind.BROKER, start).items == ()
     with pytest.raises(ExpiredError):
-        store.changes(Kind.TRIGGER, store.version() + 1)
+        store.changes(Kind.TRIGGER, store.counters.version() + 1)
     monkeypatch.setattr("headgate.control.history.WATCH_EVENTS_MAX", 5)
     monkeypatch.setattr("headgate.control.history.TRIM_SLACK", 2)
     for number in range(20):
         admission.create(Kind.BROKER, broker(f"b{number}"))
     with pytest.raises(ExpiredError):
         store.changes(Kind.TRIGGER, start)
-    kept = store.changes(Kind.BROKER, store.version() - 5)
+    kept = store.changes(Kind.BROKER, store.counters.version() - 5)
     assert len(kept.items) == 5
 
 
@@ -420,7 +420,7 @@ def test_history_is_bounded_in_bytes_too(admission: Admission, monkeypatch: pyte
     monkeypatch.setattr("headgate.control.history.WATCH_BYTES_MAX", 4_000)
     for number in range(40):
         admission.create(Kind.BROKER, broker(f"b{number}"))
-    counters = admission.store.counters()
+    counters = admission.store.counters.all()
     assert 0 < counters["history_bytes"] <= 4_000
     assert counters["history_floor"] > 0
 
@@ -452,7 +452,7 @@ store = Store.open(Path(sys.argv[1]))
 for number in range(25):
     admitted = Admission(store).create(Kind.TRIGGER, trigger(f"p{sys.argv[2]}-{number}"))
     print(admitted.obj.metadata.resource_version)
-    store.set_active_generation(store.desired_generation())
+    store.counters.activate(store.desired_generation())
 store.close()
 """
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from headgate.control.store import Store
 store = Store.open(Path(sys.argv[1]))
 for line in sys.stdin:
-    store.set_public_url(f"http://host-{line.strip()}.example")
+    store.public_url.set(f"http://host-{line.strip()}.example")
     print("written", flush=True)
 """
 

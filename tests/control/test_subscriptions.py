@@ -152,7 +152,7 @@ def test_it_is_ready_when_its_filter_is_in_force_and_its_broker_is(store: Store,
 
     assert reasons("s1") == ("Unknown", "FilterNotInForce")
     assert reasons("s2") == ("False", "BrokerDoesNotExist")
-    store.set_active_generation(store.desired_generation())
+    store.counters.activate(store.desired_generation())
     reconciler.step()
     assert reasons("s1") == ("True", "")
 

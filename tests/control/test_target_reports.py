@@ -43,9 +43,9 @@ def test_findings_take_the_place_of_older_ones_and_are_written_once(admission: A
     assert store.reports.put(told) == 1
     (row,) = facts(tmp_path)
     assert (row.inputs.found.filter_errors, row.inputs.found.trouble) == (7, "Refused: 401")
-    mark = store.counters()["report"]
+    mark = store.counters.all()["report"]
     assert store.reports.put(told) == 0, "a leader reads the topic from its start"
-    assert store.counters()["report"] == mark
+    assert store.counters.all()["report"] == mark
 
 
 def test_findings_of_another_filter_or_of_a_target_that_is_gone_do_not_count(

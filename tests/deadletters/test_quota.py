@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.quota_rules import DEAD_LETTERS
+from headgate.control.quotas import DEAD_LETTERS
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.deadletters.sender import DeadLetters

@@ -310,7 +310,12 @@ class Running:
         self.ready = asyncio.Event()
         self.stop = asyncio.Event()
         options = DispatcherOptions(
-            data=data, token=TOKEN, store=routes, on_ready=self.ready.set, **{"on_corrupt": "stop", **settings}
+            data=data,
+            token=TOKEN,
+            store=routes,
+            reports=routes,
+            on_ready=self.ready.set,
+            **{"on_corrupt": "stop", **settings},
         )
         self.task = asyncio.create_task(self._run(options))
 

@@ -16,8 +16,7 @@ from aiohttp import web
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from headgate.control.admission import Admission
-from headgate.control.credentials import CredentialsError, credentials_of
-from headgate.control.secret_rules import secret_with_defaults
+from headgate.control.credentials import CredentialsError, credentials_of, secret_with_defaults
 from headgate.control.store import Store
 from headgate.delivery.attempt_service import OutgoingMessage, Recipient
 from headgate.delivery.authentication import Access

@@ -173,8 +173,9 @@ from headgate.server.processes.dispatcher import DispatcherOptions, opened
 async def main():
     targets = [target(n, f"http://127.0.0.1:{sys.argv[2]}/{n}", retry=1000, backoff_delay_s=0.05) for n in range(1, 6)]
     ready = lambda: print("ready", flush=True)
+    routes = Routes(*targets)
     options = DispatcherOptions(
-        data=Path(sys.argv[1]), on_corrupt="stop", token=TOKEN, store=Routes(*targets), on_ready=ready
+        data=Path(sys.argv[1]), on_corrupt="stop", token=TOKEN, store=routes, reports=routes, on_ready=ready
     )
     async with opened(options, asyncio.Event()) as dispatcher:
         await dispatcher.run()

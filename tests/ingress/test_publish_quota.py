@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.control.admission import Admission
-from headgate.control.quota_rules import PUBLISH_BYTES, PUBLISH_EVENTS
+from headgate.control.quotas import PUBLISH_BYTES, PUBLISH_EVENTS
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.control.store import Store
 from headgate.ingress.app import Ingress

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.quota_rules import STORED_BYTES
-from headgate.control.quota_usage import QuotaBoard, usage_in
+from headgate.control.quotas import STORED_BYTES, QuotaBoard, usage_in
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 
@@ -35,7 +35,11 @@ class Objects:
             api_version="", kind="Broker", metadata=Metadata(key.name, "", key.namespace, uid=BROKER.rpartition("/")[2])
         )
 
-    def target_keys(self) -> dict[int, ObjectKey]:
+    @property
+    def targets(self) -> Self:
+        return self
+
+    def keys(self) -> dict[int, ObjectKey]:
         return {number: ObjectKey(Kind.TRIGGER, "default", f"t{number}") for number in range(1, 10)}
 
 

@@ -105,7 +105,7 @@ class World:
 def world(tmp_path: Path) -> Iterator[World]:
     store = Store.open(tmp_path / "control.db")
     Admission(store).create(Kind.TRIGGER, trigger("t", filter={"cel": CEL}))
-    store.set_active_generation(store.desired_generation())
+    store.counters.activate(store.desired_generation())
     reconciler = Reconciler(store)
     reconciler.step()
     reconciler.step()
@@ -147,7 +147,7 @@ def test_filter_false_with_the_part_that_decided(world: World) -> None:
 def test_a_filter_is_asked_as_of_when_the_event_was_stored(world: World) -> None:
     early = 'ce.type == "order" && publish_time < timestamp("2020-01-01T00:00:00Z")'
     Admission(world.store).create(Kind.TRIGGER, trigger("early", filter={"cel": early}))
-    world.store.set_active_generation(world.store.desired_generation())
+    world.store.counters.activate(world.store.desired_generation())
     reconciler = Reconciler(world.store)
     reconciler.step()
     reconciler.step()
@@ -231,7 +231,7 @@ def test_how_it_ended_as_long_as_that_is_known(world: World, ends: list[str], sa
     Admission(world.store).create(
         Kind.TRIGGER, trigger("sunk", filter={"cel": CEL}, delivery={"deadLetterSink": {"uri": "http://sink.example/"}})
     )
-    world.store.set_active_generation(world.store.desired_generation())
+    world.store.counters.activate(world.store.desired_generation())
     Reconciler(world.store).step()
     sunk = next(target.id for target in world.store.snapshot().targets if target.name == "default/sunk")
     world.accept(event("1", amount=200))
@@ -558,7 +558,7 @@ def test_all_triggers_of_a_broker_page_by_page(world: World) -> None:
     for name, cel in (("all", "true"), ("none", "false"), ("wrong", "data.nosuch > 1")):
         admission.create(Kind.TRIGGER, trigger(name, filter={"cel": cel}))
     admission.create(Kind.TRIGGER, trigger("elsewhere", broker="other", filter={"cel": "true"}))
-    world.store.set_active_generation(world.store.desired_generation())
+    world.store.counters.activate(world.store.desired_generation())
     reconciler = Reconciler(world.store)
     reconciler.step()
     world.now_us += 5_000_000

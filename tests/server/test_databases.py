@@ -148,8 +148,8 @@ def test_deliveries_of_lost_triggers_are_never_those_of_new_ones(data: Path) -> 
     (data / "control.db").unlink()
     preflight.check_files(Settings(data=data, accept_lost="control.db"))
     with contextlib.closing(Store.open(data / "control.db")) as store:
-        assert store.counters()["target"] > 200_000_000
-        assert store.counters()["target"] < 1 << 31
+        assert store.counters.all()["target"] > 200_000_000
+        assert store.counters.all()["target"] < 1 << 31
 
 
 JAVA = """#!/bin/sh

@@ -165,14 +165,14 @@ def test_the_status_of_the_trigger_says_it(store: Store) -> None:
 
     assert look([(0, 0), *HOUR]) == ("True", "")
     assert look(GONE) == ("False", "StoppedMatching")
-    store.report([TargetReport(1, 0, "", "", trouble="CircuitOpen: dead")])  # says nothing of it: as before
+    store.reports.report([TargetReport(1, 0, "", "", trouble="CircuitOpen: dead")])  # says nothing of it: as before
     assert look([SILENT]) == ("False", "StoppedMatching")
-    store.report([TargetReport(1, 1, "boom", "s 1")])
+    store.reports.report([TargetReport(1, 1, "boom", "s 1")])
     assert look([SILENT]) == ("False", "StoppedMatching"), "an error may be old"
     assert look([BUSY]) == ("False", "FilterErrors")
-    mark = store.counters()["report"]
+    mark = store.counters.all()["report"]
     look([BUSY] * 3)
-    assert store.counters()["report"] == mark, "nothing is written where there is nothing new"
+    assert store.counters.all()["report"] == mark, "nothing is written where there is nothing new"
     look(HOUR + GONE)
     counters.count = None
     asyncio.run(watch.look())  # a dispatcher is away: nobody knows

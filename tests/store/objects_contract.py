@@ -120,18 +120,18 @@ class ObjectStoreContract:
             objects.store.get(key("t2"))
         with pytest.raises(AlreadyExistsError):
             create(objects.store, "t1")
-        assert objects.store.version() == version(changed) + 1
+        assert objects.store.counters.version() == version(changed) + 1
 
     def test_versions_and_the_numbers_of_targets_go_on_after_a_new_start(self, objects: OpenObjects) -> None:
         create(objects.store, "t1")
-        number = objects.store.target_id(key("t1"))
+        number = objects.store.targets.id_of(key("t1"))
         objects.store.delete(key("t1"))
-        newest, generation = objects.store.version(), objects.store.desired_generation()
+        newest, generation = objects.store.counters.version(), objects.store.desired_generation()
         objects.reopen()
-        assert (objects.store.version(), objects.store.desired_generation()) == (newest, generation)
+        assert (objects.store.counters.version(), objects.store.desired_generation()) == (newest, generation)
         assert version(create(objects.store, "t1")) > newest
         assert number is not None
-        assert (objects.store.target_id(key("t1")) or 0) > number
+        assert (objects.store.targets.id_of(key("t1")) or 0) > number
         assert objects.store.desired_generation() > generation
 
     def test_a_stale_write_is_a_conflict_and_changes_nothing(self, objects: OpenObjects) -> None:
@@ -154,7 +154,7 @@ class ObjectStoreContract:
 
     def test_a_watch_tells_every_change_from_a_version_on(self, objects: OpenObjects) -> None:
         store = objects.store
-        since = store.version()
+        since = store.counters.version()
         one, two = create(store, "t1"), create(store, "t2")
         changed = label(store, "t1", "x")
         store.delete(key("t2"))
@@ -174,7 +174,7 @@ class ObjectStoreContract:
             assert later.result() == [("ADDED", "t3", version(made))]
 
     def test_a_version_that_nothing_has_yet_is_refused(self, objects: OpenObjects) -> None:
-        newest = objects.store.version()
+        newest = objects.store.counters.version()
         with pytest.raises(ExpiredError):
             objects.store.changes(Kind.TRIGGER, newest + 1)
         with pytest.raises(FutureVersionError):
@@ -204,15 +204,15 @@ class ObjectStoreContract:
         for number in range(5):
             create(store, f"t{number}", broker="late")
         Admission(store).create(Kind.BROKER, broker("late"))
-        target = store.target_id(key("t0"))
+        target = store.targets.id_of(key("t0"))
         assert target is not None
-        store.report([TargetReport(target, 3, "division by zero", "/s 1")])
-        store.set_public_url("http://events.example")
-        store.set_active_generation(store.desired_generation())
-        routing, counters = store.snapshot(), store.counters()
+        store.reports.report([TargetReport(target, 3, "division by zero", "/s 1")])
+        store.public_url.set("http://events.example")
+        store.counters.activate(store.desired_generation())
+        routing, counters = store.snapshot(), store.counters.all()
         objects.reopen()
-        assert (objects.store.snapshot(), objects.store.counters()) == (routing, counters)
-        assert objects.store.public_url() == "http://events.example"
+        assert (objects.store.snapshot(), objects.store.counters.all()) == (routing, counters)
+        assert objects.store.public_url.get() == "http://events.example"
         assert objects.store.reports.since(0) == (target,)
 
     def test_writers_at_the_same_time_get_versions_of_their_own(self, objects: OpenObjects) -> None:

@@ -75,7 +75,7 @@ def put_objects(config: KafkaConfig, path: Path) -> list[tuple[str, str]]:
         admission.create(Kind.BROKER, broker("b"))
         for number in range(30):
             admission.create(Kind.TRIGGER, trigger(f"t{number}", filter={"expression": f"data.n > {number}"}))
-        admission.store.delete(min(store.target_keys().items())[1])
+        admission.store.delete(min(store.targets.keys().items())[1])
         return uids(store)
 
 

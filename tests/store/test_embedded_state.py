@@ -86,7 +86,7 @@ def test_without_cursors_everything_waits(data: Path) -> None:
 def test_unread_events_of_subscriptions_are_counted_and_not_taken(data: Path) -> None:
     with closing(Store.open(data / "control.db")) as store:
         Admission(store).create(Kind.SUBSCRIPTION, subscription("s"))
-        target = next(one for one, key in store.target_keys().items() if key.kind is Kind.SUBSCRIPTION)
+        target = next(one for one, key in store.targets.keys().items() if key.kind is Kind.SUBSCRIPTION)
     with closing(PartitionWriter(Partition(DispatcherDirectory.of(data, 1).outbox, "stop"), OUTBOX_SCHEMA)) as outbox:
         outbox.append(encode_chunk([RowGroup(0, 1, [(1, target, 3), (2, target, 3)])], {}))
     state = read(data)

@@ -87,7 +87,7 @@ def caught_up(process: ControlProcess, leader: ControlProcess) -> None:
 
 def test_followers_tell_the_same_changes_with_the_same_versions(start: Start) -> None:
     leader, one, two = start("a"), start("b", leads=False), start("c", leads=False)
-    since = leader.store.version()
+    since = leader.store.counters.version()
     for process in (leader, one, two):
         process.follow()
     with ThreadPoolExecutor(2) as pool:
@@ -265,7 +265,7 @@ def test_a_deleted_cache_is_rebuilt_equal_also_from_a_compacted_topic(
     one, two = start("b", leads=False), start("c", leads=False)
     caught_up(one, leader)
     caught_up(two, leader)
-    assert one.store.version() == leader.store.version()
+    assert one.store.counters.version() == leader.store.counters.version()
     assert len(names(one.store)) == 1
     with pytest.raises(ObjectNotFoundError):
         one.store.get(key("gone"))

@@ -110,16 +110,16 @@ def test_a_row_that_is_written_again_by_an_upsert_is_a_change(tmp_path: Path) ->
     committer = _Recorded()
     store = Store.open(prepared(tmp_path / "leader.db"), committer=committer)
     create(store)
-    target = store.target_id(key("t1"))
+    target = store.targets.id_of(key("t1"))
     assert target is not None
     for turn in range(1, 3):
-        store.set_public_url(f"http://{turn}.example.com")
-        store.report([TargetReport(target, turn, "e", "id")])
+        store.public_url.set(f"http://{turn}.example.com")
+        store.reports.report([TargetReport(target, turn, "e", "id")])
         changed = [record.key for change in committer.changes[-2:] for record in change]
         assert b'["settings","public_url"]' in changed
         assert b'["reports",1]' in changed
     # In one transaction, too: its row is noted once.
-    store.report([TargetReport(target, 1, "", ""), TargetReport(target, 2, "", "")])
+    store.reports.report([TargetReport(target, 1, "", ""), TargetReport(target, 2, "", "")])
     assert [record.key for record in committer.changes[-1]].count(b'["reports",1]') == 1
     store.close()
 

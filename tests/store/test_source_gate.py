@@ -11,7 +11,7 @@ import pytest
 from headgate.auth.event_policies import DefaultMode, EventForbiddenError
 from headgate.control.admission import Admission
 from headgate.control.copies import EventPolicyCopy
-from headgate.control.quota_rules import PUBLISH_EVENTS
+from headgate.control.quotas import PUBLISH_EVENTS
 from headgate.control.store import Store
 from headgate.store.config import SourceConfig
 from headgate.store.kafka.source import SourceGates

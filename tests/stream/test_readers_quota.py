@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.quota_rules import READERS
+from headgate.control.quotas import READERS
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.control.store import Store

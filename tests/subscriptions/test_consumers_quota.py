@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.quota_rules import CONSUMERS
+from headgate.control.quotas import CONSUMERS
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.shares import PlacesTakenError

@@ -403,7 +403,7 @@ def kill_parts(server: Server, rng: random.Random, outcome: Outcome, parts: list
 def owners(server: Server) -> dict[str, int]:
     """The dispatcher of each trigger and subscription."""
     store = Store.open(server.data / "control.db")
-    found = {key.name: dispatcher_of(target, DISPATCHERS) for target, key in store.target_keys().items()}
+    found = {key.name: dispatcher_of(target, DISPATCHERS) for target, key in store.targets.keys().items()}
     store.close()
     return found
 

@@ -13,15 +13,15 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from headgate.control.credentials import secret_with_defaults
 from headgate.control.decode import Decoded, check_shape, decode_object
 from headgate.control.egress import UrlPolicy
 from headgate.control.event_policies import policy_with_defaults
 from headgate.control.grants import Grants
 from headgate.control.managers import Manager, Managers, applied, given_managers, made_by, managers_of, owned, updated
 from headgate.control.patches import DocumentChange, change_of, patched
-from headgate.control.quota_rules import not_counted_causes, quota_with_defaults
+from headgate.control.quotas import not_counted_causes, quota_with_defaults
 from headgate.control.rbac_rules import bound
-from headgate.control.secret_rules import secret_with_defaults
 from headgate.control.specs import compiler_input, keeps_filter_errors, order_warning
 from headgate.control.store import Store
 from headgate.control.validate import change_causes, filter_cause, object_causes, refuse_erased_filter, scan_warning

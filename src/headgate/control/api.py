@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -56,7 +57,7 @@ from headgate.control.together import TogetherApi
 from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.control.webhook import AdmissionWebhook
 from headgate_api.control.bodies import media_type
-from headgate_api.control.errors import FutureVersionError
+from headgate_api.control.errors import FutureVersionError, ObjectNotFoundError
 from headgate_api.control.objects import (
     EVENTING_KINDS,
     KINDS_WITH_STATUS,
@@ -191,7 +192,8 @@ class ControlApi:
         options = await delete_options(request)
         async for page in pages_of(self._store, query):
             for item in page.items:
-                await run_in_threadpool(self._store.delete_if_there, item.key, **options)
+                with suppress(ObjectNotFoundError):
+                    await run_in_threadpool(self._store.delete, item.key, **options)
         return json_response(Status("Status", "v1", {}, "Success"))
 
     async def _watch(self, request: Request, kind: Kind, namespace: str | None) -> Response:
@@ -296,9 +298,9 @@ _DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
 """What is answered to a GET, with a slash at the end and without."""
 
 
-def _static(make: Callable[[], JsonObject], *, status_code: int = 200) -> Handler:
+def _static(make: Callable[[], JsonObject]) -> Handler:
     async def handle(request: Request) -> Response:
-        return json_response(make(), status_code)
+        return json_response(make())
 
     return handle
 

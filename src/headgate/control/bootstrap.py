@@ -247,7 +247,7 @@ def problems_of(document: Document, error: HeadgateError) -> tuple[str, ...]:
 
 
 # --- migrations -----------------------------------------------------------------------------------
-# Filters compiled anew, Secrets encrypted anew: slice by slice, each a short transaction of `recompile.py` or
+# Filters compiled anew, Secrets encrypted anew: slice by slice, each a short transaction of `plans.py` or
 # `secret_store.py`.
 
 

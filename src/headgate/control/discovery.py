@@ -163,7 +163,7 @@ class IdentityApi:
         yield Route(KEYS, self._keys, methods=["GET"])
 
     async def _configuration(self, request: Request) -> Response:
-        issuer = await run_in_threadpool(self._store.public_url)
+        issuer = await run_in_threadpool(self._store.public_url.get)
         return json_response(
             {
                 "issuer": issuer,

@@ -164,7 +164,7 @@ class Grants:
         yield from (broker for broker in self._sent_to(obj) if broker and broker.partition("/")[0] != own)
 
     def _sent_to(self, obj: Broker | Routed) -> Iterator[str]:
-        url = self._store.public_url()
+        url = self._store.public_url.get()
         sink = sink_of(obj.metadata, obj.spec.delivery, url)
         yield sink.broker
         yield self.broker_of(sink.uri)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -42,6 +43,7 @@ from headgate_api.control.errors import (
     NamespaceForbiddenError,
     NamespaceNotFoundError,
     NamespaceStaleError,
+    ObjectNotFoundError,
 )
 from headgate_api.control.objects import Kind, Namespace
 from headgate_api.event.names import NAMESPACE_DEFAULT
@@ -187,7 +189,8 @@ class NamespaceApi:
         after: tuple[str, str] | None = None
         while items := self._store.page(kind, namespace, after=after, limit=SECRETS_READ_MAX).items:
             for item in items:
-                self._store.delete_if_there(item.key)
+                with suppress(ObjectNotFoundError):
+                    self._store.delete(item.key)
             after = (items[-1].key.namespace, items[-1].key.name)
 
     def _answer(self, request: Request, one: Namespace, *, status_code: int = 200) -> Response:

@@ -13,7 +13,7 @@ import structlog
 
 from headgate.control.database import StoreUnavailableError
 from headgate.control.event_policies import applying_policies, policy_status
-from headgate.control.quota_usage import Usage
+from headgate.control.quotas import Usage
 from headgate.control.rows import KnownObjects, RowSelection
 from headgate.control.status import BrokerState, ServerUrls, broker_state, broker_status, is_served
 from headgate.control.store import Store
@@ -72,9 +72,9 @@ class Reconciler:
     def step(self) -> int:
         """Bring every status up to date with the store as it is now; how many were written."""
         now_s = self._clock_s()
-        counters = self._store.counters()
+        counters = self._store.counters.all()
         seen, self._seen = self._seen, None  # a pass that fails is followed by a full one
-        public_url = self._store.public_url() if seen is None or seen["routing"] != counters["routing"] else ""
+        public_url = self._store.public_url.get() if seen is None or seen["routing"] != counters["routing"] else ""
         if public_url and public_url != self._public_url:
             self._public_url, seen = public_url, None
         written: tuple[int, ...] = ()
@@ -270,7 +270,7 @@ class BrokerStatuses:
 
         def is_trigger(path: str) -> bool:
             namespace, _, name = path.partition("/")
-            return self._store.target_id(ObjectKey(Kind.TRIGGER, namespace, name)) is not None
+            return self._store.targets.id_of(ObjectKey(Kind.TRIGGER, namespace, name)) is not None
 
         self._store.refresh(self._policy_objects)
         knows_users = server.default_mode is not None

@@ -133,7 +133,7 @@ class RoutingTable:
 
     Attributes:
         generation: Version of the set of filters (id, broker, filter): what a matcher that was built from this table
-            announces by `Store.set_active_generation`. A change of subscriber or delivery does not move it.
+            announces by `CounterTable.activate`. A change of subscriber or delivery does not move it.
         version: Version of the whole table: moves with every change of anything in it.
         brokers: Identities of the brokers that accept events, by `namespace/name`.
         targets: Triggers whose subscriber has an address, and subscriptions, ordered by id.

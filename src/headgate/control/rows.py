@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, cast
 
 from headgate.control.credentials import CredentialsError, credentials_of
+from headgate.control.database import Database
 from headgate.control.routing import FINDINGS, NOTHING_FOUND, TargetFindings
 from headgate.control.status import BrokerState, StatusInputs, auths_of, broker_state, sink_of
 from headgate.storage.keyring import Keyring, NoSecretsKeyError, SealedError
@@ -124,6 +125,32 @@ def bump_all(connection: sqlite3.Connection, names: Sequence[str]) -> dict[str, 
     marks = ", ".join("?" * len(names))
     question = f"UPDATE counters SET value = value + 1 WHERE name IN ({marks}) RETURNING name, value"
     return dict(connection.execute(question, names).fetchall())
+
+
+class CounterTable:
+    """The counters of a store. Every method may block."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self) -> dict[str, int]:
+        """All at one moment: version, desired_generation, active_generation, routing, report, ..."""
+        with self._database.read() as connection:
+            return dict(connection.execute("SELECT name, value FROM counters").fetchall())
+
+    def version(self) -> int:
+        """The newest resourceVersion."""
+        with self._database.read() as connection:
+            return counter(connection, "version")
+
+    def activate(self, generation: int) -> None:
+        """A matcher of this generation has taken over; an older one than is in force already changes nothing."""
+        with self._database.write() as connection:
+            if generation > counter(connection, "desired_generation"):
+                raise ValueError(f"generation {generation} is newer than the newest set of filters")
+            connection.execute(
+                "UPDATE counters SET value = max(value, ?) WHERE name = 'active_generation'", (generation,)
+            )
 
 
 def body_at(connection: sqlite3.Connection, key: ObjectKey) -> bytes | None:

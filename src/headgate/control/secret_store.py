@@ -18,6 +18,10 @@ from headgate.storage.keyring import Keyring, SealedError, SecretsKeyError, key_
 from headgate_api.control.objects import Kind, Secret
 from headgate_api.limits import SECRETS_RESEALED_MAX
 
+_HEAD_BYTES: Final = 400
+"""More than the first line of a sealed text has."""
+_log = structlog.get_logger("headgate.control")
+
 
 class SecretTable:
     """Secrets. Every method may block: call it in a thread."""
@@ -44,64 +48,47 @@ class SecretTable:
 
     def check_keys(self) -> None:
         """Refuse keys by which stored Secrets cannot be read."""
+        keys = self._form.keys
         with self._database.read() as connection:
-            used = keys_used(connection)
-        check_keys(used, self._form.keys)
+            heads = connection.execute(
+                f"SELECT substr(body, 1, {_HEAD_BYTES}) FROM objects WHERE kind = ?", (Kind.SECRET,)
+            )
+            used = Counter(key_name(head) for (head,) in heads)
+        missing = {name: count for name, count in used.items() if keys is None or name not in keys}
+        if missing:
+            named = ", ".join(f"{count} by {name!r}" for name, count in sorted(missing.items()))
+            raise SecretsKeyError(
+                f"control.db holds Secrets that are encrypted by keys which this server does not have: {named}",
+                hint="--secrets-key-file or --secrets-key-command must name all keys that are in use, "
+                "the new one first",
+            )
 
     def reseal(self, after: int = 0) -> tuple[int | None, int]:
-        """Encrypt the next Secrets by the first key. The owner of the file alone calls this; see `next_slice`."""
-        if self._form.keys is None:
+        """Encrypt the next Secrets by the first key, those of the history too. The owner of the file alone calls this.
+
+        Goes on behind the resourceVersion `after`. Returns where to go on, None when there was nothing left, and how
+        many were encrypted anew.
+        """
+        keys = self._form.keys
+        if keys is None:
             return None, 0
+        rows: list[tuple[int, str, str]] = []
         with self._database.write() as connection:
-            return next_slice(connection, self._form.keys, after)
-
-
-# --- keys -----------------------------------------------------------------------------------------
-
-
-_HEAD_BYTES: Final = 400
-"""More than the first line of a sealed text has."""
-_log = structlog.get_logger("headgate.control")
-
-
-def keys_used(connection: sqlite3.Connection) -> Counter[str]:
-    """How many stored Secrets need which key."""
-    rows = connection.execute(f"SELECT substr(body, 1, {_HEAD_BYTES}) FROM objects WHERE kind = ?", (Kind.SECRET,))
-    return Counter(key_name(head) for (head,) in rows)
-
-
-def check_keys(used: Counter[str], keys: Keyring | None) -> None:
-    """Refuse keys by which stored Secrets cannot be read."""
-    missing = {name: count for name, count in used.items() if keys is None or name not in keys}
-    if missing:
-        named = ", ".join(f"{count} by {name!r}" for name, count in sorted(missing.items()))
-        raise SecretsKeyError(
-            f"control.db holds Secrets that are encrypted by keys which this server does not have: {named}",
-            hint="--secrets-key-file or --secrets-key-command must name all keys that are in use, the new one first",
-        )
-
-
-def next_slice(connection: sqlite3.Connection, keys: Keyring, after: int) -> tuple[int | None, int]:
-    """Encrypt the next Secrets by the first key, those of the history too; in the caller's transaction.
-
-    Goes on behind the resourceVersion `after`. Returns where to go on, None when there was nothing left, and how many
-    were encrypted anew.
-    """
-    rows: list[tuple[int, str, str]] = []
-    heads = connection.execute(
-        f"SELECT version, namespace, name, substr(body, 1, {_HEAD_BYTES}) FROM objects WHERE kind = ?1 AND version > ?2"
-        f" UNION SELECT version, namespace, name, substr(body, 1, {_HEAD_BYTES}) FROM history"
-        " WHERE kind = ?1 AND version > ?2 ORDER BY version",
-        (Kind.SECRET, after),
-    )
-    for version, namespace, name, head in heads:
-        if key_name(head) != keys.first and (version, namespace, name) not in rows:
-            rows.append((version, namespace, name))
-            if len(rows) == SECRETS_RESEALED_MAX:
-                break
-    for version, namespace, name in rows:
-        _reseal(connection, keys, version, f"{namespace}/{name}")
-    return (rows[-1][0] if rows else None), len(rows)
+            heads = connection.execute(
+                f"SELECT version, namespace, name, substr(body, 1, {_HEAD_BYTES}) FROM objects"
+                " WHERE kind = ?1 AND version > ?2"
+                f" UNION SELECT version, namespace, name, substr(body, 1, {_HEAD_BYTES}) FROM history"
+                " WHERE kind = ?1 AND version > ?2 ORDER BY version",
+                (Kind.SECRET, after),
+            )
+            for version, namespace, name, head in heads:
+                if key_name(head) != keys.first and (version, namespace, name) not in rows:
+                    rows.append((version, namespace, name))
+                    if len(rows) == SECRETS_RESEALED_MAX:
+                        break
+            for version, namespace, name in rows:
+                _reseal(connection, keys, version, f"{namespace}/{name}")
+        return (rows[-1][0] if rows else None), len(rows)
 
 
 def _reseal(connection: sqlite3.Connection, keys: Keyring, version: int, path: str) -> None:

@@ -15,8 +15,7 @@ from typing import Final
 import structlog
 
 from headgate.control.copies import ObjectCopy
-from headgate.control.quota_rules import CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES, lowest
-from headgate.control.quota_usage import QuotaBoard
+from headgate.control.quotas import CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES, QuotaBoard, lowest
 from headgate.control.rows import KnownObjects
 from headgate.control.store import Store
 from headgate.observe import metrics

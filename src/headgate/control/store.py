@@ -20,19 +20,17 @@ from headgate.control.event_types import EventTypeTable
 from headgate.control.handshake_grants import HandshakeGrants
 from headgate.control.history import BodyTest, Page, Selector, Stored, read_page
 from headgate.control.namespaces import NamespaceTable
-from headgate.control.plans import FilterCompiler, filter_compiler
-from headgate.control.quota_usage import QuotaTable
-from headgate.control.recompile import StoredPlans
-from headgate.control.routing import RoutingTable, TargetReport
+from headgate.control.plans import FilterCompiler, StoredPlans, filter_compiler
+from headgate.control.quotas import QuotaTable
+from headgate.control.routing import RoutingTable
 from headgate.control.rows import (
-    NAMED,
     SEALED_KINDS,
+    CounterTable,
     KnownObjects,
     RowSelection,
     StoredForm,
     broker_at,
     counter,
-    public_url,
     routed_rows,
 )
 from headgate.control.schema import is_current, migrate
@@ -41,7 +39,7 @@ from headgate.control.signing_keys import SigningKeys
 from headgate.control.specs import ServedBroker
 from headgate.control.status import routed_status, served_broker
 from headgate.control.target_reports import ReportTable
-from headgate.control.targets import SnapshotCache, move_public_url
+from headgate.control.targets import PublicUrl, SnapshotCache, TargetTable
 from headgate.control.writes import ObjectWriter, Write, default_broker, kube_time, load
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.storage.commit import Committer
@@ -87,6 +85,9 @@ class Store:
         self.signing_keys = SigningKeys(database, form, clock_s)
         self.handshakes = HandshakeGrants(database, clock_s)
         self.reports = ReportTable(database)
+        self.counters = CounterTable(database)
+        self.targets = TargetTable(database)
+        self.public_url = PublicUrl(database)
         self.attention = AttentionReader(database)
         self.event_types = EventTypeTable(database)
         self.plans = StoredPlans(database, compiler)
@@ -207,13 +208,6 @@ class Store:
         """Remove an object, and return its last version; a given uid or resourceVersion must be the stored one."""
         return self._write(key.kind, lambda writer: writer.delete(key, uid, resource_version), dry_run=dry_run)
 
-    def delete_if_there(
-        self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False
-    ) -> None:
-        """As `delete`, of an object that may be gone already."""
-        with suppress(ObjectNotFoundError):
-            self.delete(key, uid=uid, resource_version=resource_version, dry_run=dry_run)
-
     def on_broker(self, look: Callable[[], object]) -> None:
         """Have something called when one of FRONT_KINDS has been written through this, before its writer goes on."""
         self._on_broker.append(look)
@@ -277,12 +271,6 @@ class Store:
             writer = self._writer(connection)
             return tuple(version for obj in changed if (version := writer.put_status(obj)) is not None)
 
-    def report(self, reports: Iterable[TargetReport]) -> None:
-        self.reports.add(reports)
-
-    def forget_trouble(self, owns: Callable[[int], bool]) -> None:
-        self.reports.forget_trouble(owns)
-
     # --- routing ---------------------------------------------------------------------------------
 
     def data_version(self) -> int:
@@ -294,58 +282,12 @@ class Store:
         with self._cache_lock, self._database.read() as connection:
             return self._cache.table(connection)
 
-    def target_id(self, key: ObjectKey) -> int | None:
-        """The target id of a trigger or subscription; None when there is no such object."""
-        with self._database.read() as connection:
-            found = connection.execute(f"SELECT id FROM targets WHERE {NAMED}", key).fetchone()
-        return found[0] if found else None
-
-    def target_keys(self) -> dict[int, ObjectKey]:
-        """Every trigger and subscription by its target id."""
-        with self._database.read() as connection:
-            rows = connection.execute("SELECT id, kind, namespace, name FROM targets")
-            return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
-
-    def counters(self) -> dict[str, int]:
-        """All counters at one moment: version, desired_generation, active_generation, routing, report, ..."""
-        with self._database.read() as connection:
-            return dict(connection.execute("SELECT name, value FROM counters").fetchall())
-
     def desired_generation(self) -> int:
         """The newest set of filters."""
         with self._database.read() as connection:
             return counter(connection, "desired_generation")
 
-    def active_generation(self) -> int:
-        """The set of filters by which events are matched now."""
-        with self._database.read() as connection:
-            return counter(connection, "active_generation")
-
-    def set_active_generation(self, generation: int) -> None:
-        """A matcher of this generation has taken over; an older one than is in force already changes nothing."""
-        with self._database.write() as connection:
-            if generation > counter(connection, "desired_generation"):
-                raise ValueError(f"generation {generation} is newer than the newest set of filters")
-            connection.execute(
-                "UPDATE counters SET value = max(value, ?) WHERE name = 'active_generation'", (generation,)
-            )
-
-    def public_url(self) -> str:
-        """The server's own address, the first part of every broker's URL."""
-        with self._database.read() as connection:
-            return public_url(connection)
-
-    def set_public_url(self, url: str) -> None:
-        """Tell the server's own address; brokers and triggers follow."""
-        with self._database.write() as connection:
-            if public_url(connection) != url:
-                move_public_url(connection, url)
-
     # --- watching --------------------------------------------------------------------------------
-
-    def version(self) -> int:
-        with self._database.read() as connection:
-            return counter(connection, "version")
 
     def changes(self, kind: Kind, since: int, namespace: str | None = None, name: str | None = None) -> history.Changes:
         """What happened after a resourceVersion; see `history.read`."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.secret_rules import size_bytes
+from headgate.control.credentials import size_bytes
 from headgate.control.specs import TYPE_DEFAULT
 from headgate_api.control.objects import (
     Broker,

@@ -27,7 +27,7 @@ class ReportTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, reports: Iterable[TargetReport]) -> None:
+    def report(self, reports: Iterable[TargetReport]) -> None:
         """Adds what a dispatcher saw since its last report; targets that are gone are left out."""
         with self._database.write() as connection:
             mark = bump(connection, "report")

@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
+from headgate.control.database import Database
+from headgate.control.plans import PlanDecoder, WrittenFilter, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.control.rows import NAMED, Facts, KnownObjects, bump, bump_all, counter, public_url
 from headgate.control.specs import compiler_input, delivery_rules, is_ordered, is_paused, pull_rules, retention_us
@@ -38,13 +39,6 @@ from headgate_api.event.names import identity, path_of
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
 _PULL: Final = msgspec.json.Decoder(PullRules)
-
-
-class WrittenFilter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the compiler is given, as it is stored."""
-
-    filter: dict[str, object] | None
-    filters: tuple[dict[str, object], ...]
 
 
 def insert_target(
@@ -174,20 +168,53 @@ def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
         bump(connection, "desired_generation")
 
 
-def move_public_url(connection: sqlite3.Connection, public_url: str) -> None:
-    """The server has another address: so have the brokers that are subscribers."""
-    connection.execute(
-        "INSERT INTO settings VALUES ('public_url', ?) ON CONFLICT DO UPDATE SET value = excluded.value", (public_url,)
-    )
-    rows = connection.execute(
-        "SELECT t.id, o.body FROM targets t JOIN objects o ON o.kind = t.kind AND o.namespace = t.namespace"
-        " AND o.name = t.name WHERE t.subscriber_broker != ''"
-    ).fetchall()
-    routing = bump(connection, "routing")
-    for target, body in rows:
-        trigger = msgspec.json.decode(body, type=Trigger)
-        uri = destination_uri(trigger.metadata, trigger.spec.subscriber, public_url)
-        connection.execute("UPDATE targets SET subscriber = ?, routing = ? WHERE id = ?", (uri, routing, target))
+class TargetTable:
+    """Triggers and subscriptions by their target ids. Every method may block."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def id_of(self, key: ObjectKey) -> int | None:
+        """None when there is no such object."""
+        with self._database.read() as connection:
+            found = connection.execute(f"SELECT id FROM targets WHERE {NAMED}", key).fetchone()
+        return found[0] if found else None
+
+    def keys(self) -> dict[int, ObjectKey]:
+        with self._database.read() as connection:
+            rows = connection.execute("SELECT id, kind, namespace, name FROM targets")
+            return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
+
+
+class PublicUrl:
+    """The server's own address, the first part of every broker's URL. Every method may block."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self) -> str:
+        with self._database.read() as connection:
+            return public_url(connection)
+
+    def set(self, url: str) -> None:
+        """Tell the address; brokers that are subscribers follow."""
+        with self._database.write() as connection:
+            if public_url(connection) == url:
+                return
+            connection.execute(
+                "INSERT INTO settings VALUES ('public_url', ?) ON CONFLICT DO UPDATE SET value = excluded.value", (url,)
+            )
+            rows = connection.execute(
+                "SELECT t.id, o.body FROM targets t JOIN objects o ON o.kind = t.kind AND o.namespace = t.namespace"
+                " AND o.name = t.name WHERE t.subscriber_broker != ''"
+            ).fetchall()
+            routing = bump(connection, "routing")
+            for target, body in rows:
+                trigger = msgspec.json.decode(body, type=Trigger)
+                uri = destination_uri(trigger.metadata, trigger.spec.subscriber, url)
+                connection.execute(
+                    "UPDATE targets SET subscriber = ?, routing = ? WHERE id = ?", (uri, routing, target)
+                )
 
 
 class SnapshotCache:

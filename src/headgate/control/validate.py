@@ -9,12 +9,12 @@ from urllib.parse import urljoin, urlsplit
 
 from cryptography import x509
 
+from headgate.control.credentials import KEY, KEY_RULE, secret_causes, secret_change_causes
 from headgate.control.egress import RESERVED_NAMESPACES, UrlPolicy, UrlRefusedError
 from headgate.control.event_policies import policy_causes
 from headgate.control.event_types import event_type_causes
-from headgate.control.quota_rules import quota_causes
+from headgate.control.quotas import quota_causes
 from headgate.control.rbac_rules import binding_causes, role_causes, role_ref_causes
-from headgate.control.secret_rules import KEY, KEY_RULE, secret_causes, secret_change_causes
 from headgate.control.specs import (
     delivery_causes,
     field_as_written,

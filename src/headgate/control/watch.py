@@ -82,7 +82,7 @@ class ChangeFeed:
         while not self.is_closed:
             try:
                 if (found := self._store.data_version()) != seen:
-                    version = await run_in_threadpool(self._store.version)
+                    version = await run_in_threadpool(self._store.counters.version)
                     seen = found
                     if version != self.version:
                         self.version = version

@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 
 from headgate.control import history
-from headgate.control.quota_rules import FILTER_COST, count_of
-from headgate.control.quota_usage import admit
+from headgate.control.quotas import FILTER_COST, admit, count_of
 from headgate.control.rows import NAMED, Facts, RowSelection, StoredForm, body_at, bump, counter, routed_rows
 from headgate.control.status import routed_status
 from headgate.control.targets import adopt_targets, drop_target, insert_target, target_cost, update_target

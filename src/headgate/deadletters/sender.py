@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from headgate.control.quota_rules import DEAD_LETTERS
+from headgate.control.quotas import DEAD_LETTERS
 from headgate.control.routing import DeliveryRules, Target
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.deadletters.store import (

@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.control.quota_rules import PUBLISH_BYTES, PUBLISH_EVENTS, RATES, STORED_BYTES
-from headgate.control.quota_usage import QuotaBoard
+from headgate.control.quotas import PUBLISH_BYTES, PUBLISH_EVENTS, RATES, STORED_BYTES, QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.observe.metrics import QUOTA_BYTES, QUOTA_EVENTS, QUOTA_REFUSED

@@ -133,7 +133,7 @@ class Tracer:
             return None, result
         event = self._records.of_event(found)
         known, rows = event.attempts, event.rows
-        keys = self._store.target_keys()
+        keys = self._store.targets.keys()
         matches = []
         for one in rows:
             row, key = one.row, keys.get(one.row.target)

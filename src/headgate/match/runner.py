@@ -93,7 +93,7 @@ def serve(
         run_directory=run_directory,
         token=token,
         dispatchers=dispatchers,
-        on_active=routing.set_active_generation,
+        on_active=routing.counters.activate,
         on_ready=on_ready,
         on_note=on_note,
         on_step=on_step,

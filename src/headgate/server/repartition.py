@@ -353,7 +353,7 @@ def _write_replays(data: Path, olds: Sequence[_Old], after: Sequence[DispatcherD
         store = stack.enter_context(contextlib.closing(Store.open(objects))) if objects.exists() else None
 
         def owner(namespace: str, trigger: str) -> int:
-            target = store.target_id(ObjectKey(Kind.TRIGGER, namespace, trigger)) if store and trigger else None
+            target = store.targets.id_of(ObjectKey(Kind.TRIGGER, namespace, trigger)) if store and trigger else None
             return 0 if target is None else dispatcher_of(target, len(after))
 
         last_id = max(source.last_id for source in sources)

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from headgate.control.quota_rules import READERS
+from headgate.control.quotas import READERS
 from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.control.specs import ServedBroker
 from headgate.rpc.service import Credits

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from headgate.control.quota_rules import CONSUMERS
+from headgate.control.quotas import CONSUMERS
 from headgate.control.routing import PullRules
 from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.subscriptions.cursor import Leases

@@ -153,7 +153,7 @@ def run(context: child.Context) -> None:
             run_directory=settings.run_directory,
             token=context.token,
             dispatchers=settings.dispatchers,
-            on_active=store.set_active_generation,
+            on_active=store.counters.activate,
             on_ready=report.ready,
             on_note=report.note,
             on_step=report.beat,

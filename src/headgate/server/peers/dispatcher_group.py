@@ -118,7 +118,7 @@ class DispatcherGroup:
         """The dispatcher that owns a trigger or subscription; of one that does not exist any, which will say so."""
         if self.count == 1:
             return 0
-        target = await asyncio.to_thread(self._store.target_id, ObjectKey(kind, namespace, name))
+        target = await asyncio.to_thread(self._store.targets.id_of, ObjectKey(kind, namespace, name))
         return 0 if target is None else dispatcher_of(target, self.count)
 
     async def owner_of_call(self, method: str, first: bytes) -> int:

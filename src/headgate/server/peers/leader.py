@@ -135,7 +135,7 @@ class ObjectRequests:
             return
         deadline = time.monotonic() + OBJECT_CACHE_LAG_S_MAX
         with contextlib.suppress(StoreUnavailableError):
-            while await asyncio.to_thread(self._store.version) < int(version) and time.monotonic() < deadline:
+            while await asyncio.to_thread(self._store.counters.version) < int(version) and time.monotonic() < deadline:
                 await asyncio.sleep(_LOOK_S)
             await asyncio.to_thread(self._store.tell_of_brokers)
 
@@ -144,7 +144,7 @@ class ObjectRequests:
 
         async def tell(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] < REDIRECTED:
-                version = await asyncio.to_thread(self._store.version)
+                version = await asyncio.to_thread(self._store.counters.version)
                 MutableHeaders(scope=message)[VERSION.decode()] = str(version)
             await send(message)
 

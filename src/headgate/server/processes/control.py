@@ -28,7 +28,7 @@ from headgate.control.bootstrap import bootstrap, load, recompile_all, reseal_al
 from headgate.control.copies import ServedBrokers
 from headgate.control.database import StoreUnavailableError
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.quota_usage import usage_in
+from headgate.control.quotas import usage_in
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.status import ServerUrls
@@ -123,7 +123,7 @@ async def _own_store(context: child.Context, stop: asyncio.Event) -> AsyncIterat
     with contextlib.closing(Store.open(settings.data / "control.db", keys=keyring_of(settings))) as store:
         store.secrets.check_keys()
         tell_fronts(store, settings)
-        store.set_public_url(settings.url)
+        store.public_url.set(settings.url)
         policy = url_policy(settings)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
         await apply_manifests(settings, Admission(store, policy))
@@ -196,7 +196,7 @@ def application(
         *InspectApi(records, store, Catalogues(follower, store)).routes(),
         *SummaryApi(store, parts, dispatchers, history, letters).routes(),
         *BacktestApi(Backtests(store, follower.log, counter)).routes(),
-        *ObjectStatsApi(store, partial(RemoteStats, dispatchers, store.target_id), history).routes(),
+        *ObjectStatsApi(store, partial(RemoteStats, dispatchers, store.targets.id_of), history).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=every, exception_handlers=ERROR_HANDLERS)

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.quota_usage import QuotaBoard
+from headgate.control.quotas import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.delivery.cursors import Cursors, CursorStore
@@ -48,11 +48,12 @@ from headgate.server.peers.reader_client import ReaderScanner
 from headgate.server.processes.shard_deliveries import (
     DeliveryMeans,
     DeliveryOptions,
-    ReportingStore,
     RoutingCache,
+    RoutingStore,
     SenderIdentity,
     ShardDeliveries,
     ShardState,
+    TargetReports,
 )
 from headgate.storage.files import DispatcherDirectory
 from headgate.storage.keyring import keyring_of
@@ -166,7 +167,8 @@ class DispatcherOptions(DeliveryOptions):
     the routing.
     """
 
-    store: ReportingStore
+    store: RoutingStore
+    reports: TargetReports
     on_corrupt: OnCorrupt
     shard: Shard = WHOLE
     scanner: Scanner | None = None
@@ -232,7 +234,7 @@ class Dispatcher:
                 backlog=DurableBacklog(files.outbox, outbox.when_durable),
                 cursors=files.cursors,
                 dead_letters=own.dead_letters,
-                reports=options.store,
+                reports=options.reports,
                 quotas=options.quotas,
                 when_durable=outbox.when_durable,
             ),
@@ -283,7 +285,7 @@ class Dispatcher:
             _log.warning("cursors are ahead of the outbox, dropped", position=cursors.position)
             files.cursors.clear()
             cursors = Cursors()
-        await asyncio.to_thread(self._options.store.forget_trouble, self._options.shard.owns)
+        await asyncio.to_thread(self._options.reports.forget_trouble, self._options.shard.owns)
         await self._routing.refresh()
         self.scheduler.restore(cursors.position, cursors.targets)
         watermarks = dict(cursors.watermarks)
@@ -394,6 +396,7 @@ async def _dispatch(context: child.Context) -> None:
         on_corrupt=settings.on_corrupt,
         token=context.token,
         store=store,
+        reports=store.reports,
         shard=shard,
         identity=SenderIdentity.of(settings, store),
         inward=inward_of(settings, shard.index),

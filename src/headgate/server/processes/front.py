@@ -26,7 +26,7 @@ from headgate.console.routes import ConsoleRoutes, sign_in_of
 from headgate.control.copies import ServedBrokers
 from headgate.control.grants import Grants
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.quota_usage import QuotaBoard
+from headgate.control.quotas import QuotaBoard
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 
 from headgate.control.copies import ServedBrokers
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.quota_usage import QuotaBoard
+from headgate.control.quotas import QuotaBoard
 from headgate.control.shared_quotas import SharedQuotas
 from headgate.control.store import Store
 from headgate.log.directory import LogDirectory

@@ -82,10 +82,6 @@ class RoutingStore(Protocol):
         """The broker "namespace/name"; may block."""
 
 
-class ReportingStore(RoutingStore, TargetReports, Protocol):
-    """What the dispatcher of a server of its own needs of `control.store.Store`."""
-
-
 class RoutingCache:
     """The routing table in force, of a shard's targets alone; `on_table` gets each newer one, also the first."""
 
@@ -165,8 +161,8 @@ class TargetReporter:
     That is filter errors, subscribers in trouble, and events that were dropped.
     """
 
-    def __init__(self, store: TargetReports, errors: FilterErrors) -> None:
-        self._store = store
+    def __init__(self, reports: TargetReports, errors: FilterErrors) -> None:
+        self._reports = reports
         self._errors = errors
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -195,7 +191,7 @@ class TargetReporter:
     async def _report(self) -> None:
         reports = self._errors.take()
         try:
-            await asyncio.to_thread(self._store.report, reports)
+            await asyncio.to_thread(self._reports.report, reports)
         except UnavailableError as error:  # numbers for people: worth a line, not a restart
             _log.warning("reports on targets were not written", error=str(error), targets=len(reports))
             self._errors.untold(reports)

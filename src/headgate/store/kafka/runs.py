@@ -385,7 +385,7 @@ class RunReports:
 
 
 def follow_generations(config: KafkaConfig, write: Callable[[int], None], stop: threading.Event) -> None:
-    """Writes each generation that comes into force (`Store.set_active_generation`); raises as `follow_state`."""
+    """Writes each generation that comes into force (`CounterTable.activate`); raises as `follow_state`."""
     newest: int | None = None
     written: int | None = None
 

@@ -19,7 +19,7 @@ import structlog
 from headgate.control.admission import Admission
 from headgate.control.bootstrap import bootstrap
 from headgate.control.copies import ServedBrokers
-from headgate.control.quota_rules import NOT_ON_KAFKA
+from headgate.control.quotas import NOT_ON_KAFKA
 from headgate.control.reconciler import Reconciler
 from headgate.control.signing_keys import tend_signing_keys
 from headgate.control.store import Store
@@ -146,14 +146,14 @@ def leader_duties(
         await asyncio.to_thread(store.secrets.check_keys)
         await asyncio.to_thread(store.make_default_broker)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
-        await asyncio.to_thread(store.set_public_url, settings.url)
+        await asyncio.to_thread(store.public_url.set, settings.url)
         await asyncio.to_thread(store.handshakes.prepare)
         await apply_manifests(settings, Admission(store, policy, not_counted=NOT_ON_KAFKA))
         await Reconciler(store, server=urls_of(settings)).run(asyncio.Event())
 
     async def write_generations() -> None:
         """What the matcher has brought into force."""
-        await _followed(lambda stop: follow_generations(config, store.set_active_generation, stop))
+        await _followed(lambda stop: follow_generations(config, store.counters.activate, stop))
 
     async def write_reports() -> None:
         """What dispatchers have found of targets."""
