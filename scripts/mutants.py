@@ -196,7 +196,7 @@ MUTANTS: Final = (
     Mutant("metadata-service", "control/egress.py", "        return (address.ipv4_mapped,)\n",
            "        return (address,)\n",
            "::ffff:169.254.169.254 reaches the metadata service of a cloud", "tests/control/test_egress.py"),
-    Mutant("older-generation", "control/store.py", "SET value = max(value, ?) WHERE name = 'active_generation'",
+    Mutant("older-generation", "control/rows.py", "SET value = max(value, ?) WHERE name = 'active_generation'",
            "SET value = ? WHERE name = 'active_generation'",
            "a matcher that comes late takes a newer generation back", "tests/control/test_store.py"),
     Mutant("ready-too-early", "control/status.py", "if inputs.active_generation < inputs.needs:",
