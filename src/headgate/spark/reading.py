@@ -71,7 +71,7 @@ def read_events(
     use_connector(spark)
     compiled = None if filter is None else compile_filter(filter_of(filter))
     path = full_name(broker)
-    if urlsplit(address).scheme == "kafka":
+    if address.lower().startswith("kafka:"):
         events = topic_events(
             spark,
             kafka_address(address),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -31,6 +31,8 @@ from headgate_api.positions import PositionError
 PREFIX_DEFAULT: Final = "headgate."
 """As `kafka.topic_prefix` of a deployment's configuration file."""
 _HINT: Final = "kafka://HOST:PORT,HOST:PORT/?prefix=headgate. with the deployment's kafka.bootstrap and topic_prefix"
+_ADDRESS: Final = re.compile(r"kafka://(?P<brokers>[^/?#]*)/?(\?(?P<query>[^#]*))?", re.IGNORECASE)
+"""Not `urlsplit`: it takes a list of hosts for one, and since its fix of 2023 refuses one with IPv6 in brackets."""
 _HOST_AND_PORT: Final = re.compile(r"(?:[^\s,:\[\]@]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}")
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{0,100}")
 
@@ -45,21 +47,24 @@ class KafkaAddress:
 
 def kafka_address(text: str) -> KafkaAddress:
     """Reads an address; raises EventsAddressError for one of another form."""
+    parts = _ADDRESS.fullmatch(text)
+    # A name and a password would be in logs and in the history of a shell.
+    if "@" in (text if parts is None else parts["brokers"]):
+        raise EventsAddressError("the address holds a name or a password", hint="give them in kafka_options")
+    if parts is None:
+        raise EventsAddressError(f"{text[:100]!r} is no address of events", hint=_HINT)
+    given = parts["query"] or ""
     try:
-        parts = urlsplit(text)
-        query = parse_qs(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=1)
+        query = parse_qs(given, keep_blank_values=True, strict_parsing=bool(given), max_num_fields=1)
     except ValueError as error:
         raise EventsAddressError(f"{text[:100]!r} is no address of events: {error}", hint=_HINT) from error
-    # A name and a password would be in logs and in the history of a shell.
-    if "@" in parts.netloc:
-        raise EventsAddressError("the address holds a name or a password", hint="give them in kafka_options")
-    for one in parts.netloc.split(","):
+    for one in parts["brokers"].split(","):
         if not _HOST_AND_PORT.fullmatch(one):
             raise EventsAddressError(f"{one[:100]!r} is not HOST:PORT of a broker of Kafka", hint=_HINT)
     prefix = query.pop("prefix", [PREFIX_DEFAULT])[0]
-    if query or parts.fragment or parts.path not in ("", "/") or not _PREFIX.fullmatch(prefix):
+    if query or not _PREFIX.fullmatch(prefix):
         raise EventsAddressError(f"{text[:100]!r} is no address of events", hint=_HINT)
-    return KafkaAddress(parts.netloc, f"{prefix}events")
+    return KafkaAddress(parts["brokers"], f"{prefix}events")
 
 
 # --- offsets --------------------------------------------------------------------------------------
