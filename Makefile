@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
-PROGRAMS := chromium mvn kubectl npm curl openssl promtool
+PROGRAMS := chromium libatomic mvn kubectl npm curl openssl promtool
 
 # Tests and demos start Python hundreds of times: what one start has compiled is kept for the others.
 unexport PYTHONDONTWRITEBYTECODE

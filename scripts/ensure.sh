@@ -5,14 +5,16 @@
 set -euo pipefail
 
 declare -A package=(
-  [jdk]=openjdk-17-jdk-headless [venv]=python3-venv [chromium]=chromium [mvn]=maven [kubectl]=kubernetes-client
-  [npm]=npm [curl]=curl [openssl]=openssl [promtool]=prometheus [go]=golang-go
+  [jdk]=openjdk-17-jdk-headless [venv]=python3-venv [chromium]=chromium [libatomic]=libatomic1 [mvn]=maven
+  [kubectl]=kubernetes-client [npm]=npm [curl]=curl [openssl]=openssl [promtool]=prometheus
+  [go]=golang-go
 )
 declare -A purpose=(
   [jdk]="a JDK 17 or newer (javac): Spark runs on it" [venv]="Python's venv: the dependencies go into one"
-  [chromium]="Chromium, for the console" [mvn]="Maven, which fetches Kafka" [kubectl]="kubectl, for the API"
-  [npm]="npm, for an OpenID provider" [curl]="curl, for the commands of pages" [openssl]="openssl, for TLS"
-  [promtool]="promtool, for the alerts" [go]="Go 1.24 or newer, for grpcurl and kn"
+  [chromium]="Chromium, for the console" [libatomic]="libatomic, which Playwright's own Node.js loads"
+  [mvn]="Maven, which fetches Kafka" [kubectl]="kubectl, for the API" [npm]="npm, for an OpenID provider"
+  [curl]="curl, for the commands of pages" [openssl]="openssl, for TLS" [promtool]="promtool, for the alerts"
+  [go]="Go 1.24 or newer, for grpcurl and kn"
 )
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/headgate"
 if [ -n "${JAVA_HOME:-}" ]; then PATH="$JAVA_HOME/bin:$PATH"; fi
@@ -21,6 +23,7 @@ has() {
   case $1 in
     jdk) [ "$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p')" -ge 17 ] 2>/dev/null ;;
     venv) command -v uv >/dev/null || "${PYTHON:-python3}" -c 'import ensurepip' 2>/dev/null ;;
+    libatomic) PATH="$PATH:/sbin" ldconfig -p | grep "libatomic\.so\.1" >/dev/null ;;
     promtool) command -v promtool >/dev/null || [ -x "$cache/promtool" ] ;;
     *) command -v "$1" >/dev/null ;;
   esac
@@ -32,7 +35,7 @@ take_promtool() (
   trap 'rm -rf "$scratch"' EXIT
   chmod 755 "$scratch"
   cd "$scratch"
-  apt-get download -qq prometheus && dpkg-deb --extract prometheus_*.deb .
+  apt-get -o APT::Sandbox::User=root download -qq prometheus && dpkg-deb --extract prometheus_*.deb .
   mkdir -p "$cache"
   cp usr/bin/promtool "$cache/promtool.new" && mv "$cache/promtool.new" "$cache/promtool"
 )
