@@ -36,8 +36,6 @@ KNOWN: Final = {
 _Typed = dict[str, Any]
 """One member: the kind of a value, and the value."""
 _TypeJson = str | dict[str, Any]
-_TypeName = str | tuple[str, tuple["_TypeName", ...]]
-"""A CEL type by the name that the checker gives it; of list, map and abstract types with their parameters."""
 
 
 class Declared(msgspec.Struct):
@@ -119,70 +117,54 @@ def fault(case: CelCase, meaning: Meaning = str) -> str:
 
 def _environment(case: CelCase) -> Environment:
     """What the case declares, and every library, of which filters have few."""
-    variables = {item.ident: _engine_type(_type(item.type)) for item in case.type_env if item.ident}
-    functions = [_function(item.function, item.overloads[0]) for item in case.type_env if item.function]
+    functions = []
+    for item in case.type_env:
+        if item.function:
+            shape = item.overloads[0]
+            parameters = [*map(_type, shape["params"])]
+            overload = cel.Overload(item.function, _type(shape["result"]), parameters, False, None)
+            functions.append(cel.FunctionDecl(item.function, [overload]))
     libraries = (ext_bindings.ExtBindings(), ext_encoders.ExtEncoders(), ext_optional.ExtOptional())
-    handle = cel.NewEnv(
-        config=cel.NewEnvConfigFromYaml("extensions: [{name: two-var-comprehensions}]"),
-        variables=variables,
-        extensions=[ext_strings.ExtStrings(), ext_math.ExtMath(), *libraries],
-        functions=functions,
-        container=cel.ExpressionContainer(case.container) if case.container else None,
+    return Environment(
+        cel.NewEnv(
+            config=cel.NewEnvConfigFromYaml("extensions: [{name: two-var-comprehensions}]"),
+            variables={item.ident: _type(item.type) for item in case.type_env if item.ident},
+            extensions=[ext_strings.ExtStrings(), ext_math.ExtMath(), *libraries],
+            functions=functions,
+            container=cel.ExpressionContainer(case.container) if case.container else None,
+        )
     )
-    return Environment(handle)
 
 
-def _function(name: str, overload: dict[str, Any]) -> cel.FunctionDecl:
-    parameters = [_engine_type(_type(parameter)) for parameter in overload["params"]]
-    result = _engine_type(_type(overload["result"]))
-    return cel.FunctionDecl(name, [cel.Overload(name, result, parameters, False, None)])
-
-
-def _engine_type(name: _TypeName) -> cel.Type:
-    match name:
-        case ("list", (item,)):
-            return cel.Type.List(_engine_type(item))
-        case ("map", (key, item)):
-            return cel.Type.Map(_engine_type(key), _engine_type(item))
-        case (str(abstract), parameters):
-            return cel.Type.AbstractType(abstract, [*map(_engine_type, parameters)])
+def _type(kind: _TypeJson) -> cel.Type:
+    match kind:
         case "null_type":
             return cel.Type.NULL
         case str():
-            return getattr(cel.Type, name.upper())
-
-
-def _type(kind: _TypeJson) -> _TypeName:
-    match kind:
-        case str():
-            return kind
+            return getattr(cel.Type, kind.upper())
         case {"list": item}:
-            return ("list", (_type(item),))
+            return cel.Type.List(_type(item))
         case {"map": [key, item]}:
-            return ("map", (_type(key), _type(item)))
+            return cel.Type.Map(_type(key), _type(item))
         case {"abstract": [name, *parameters]}:
-            return (name, tuple(map(_type, parameters)))
+            return cel.Type.AbstractType(name, [*map(_type, parameters)])
         case _:
-            return "dyn"  # type parameters: what the engine's Python interface has for them
+            return cel.Type.DYN  # type parameters: what the engine's Python interface has for them
 
 
 def _type_name(kind: _TypeJson) -> str:
     """A type as the engine writes it."""
-    match _type(kind):
-        case str(name):
-            return {"null_type": "NULL"}.get(name, name.upper())
-        case ("list" | "map" as name, parameters):
-            return f"{name.upper()}<{', '.join(_type_name(_json(item)) for item in parameters)}>"
-        case (name, parameters):
-            return f"{name}<{', '.join(_type_name(_json(item)) for item in parameters)}>"
-
-
-def _json(name: _TypeName) -> _TypeJson:
-    if isinstance(name, str):
-        return name
-    kind, parameters = name
-    inner = [_json(item) for item in parameters]
-    return {"list": inner[0]} if kind == "list" else {"map": inner} if kind == "map" else {"abstract": [kind, *inner]}
+    match kind:
+        case str():
+            return {"null_type": "NULL"}.get(kind, kind.upper())
+        case {"list": item}:
+            return f"LIST<{_type_name(item)}>"
+        case {"map": [key, item]}:
+            return f"MAP<{_type_name(key)}, {_type_name(item)}>"
+        case {"abstract": [name, *parameters]}:
+            return f"{name}<{', '.join(map(_type_name, parameters))}>"
+        case _:
+            return "DYN"
 
 
 def _plain(typed: _Typed) -> object:

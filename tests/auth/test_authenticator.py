@@ -109,7 +109,7 @@ def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
             assert (
                 await setting.name(setting.issuer.token(setting.issuer.claims(sub=f"u{number}"))) == f"oidc:u{number}"
             )
-        assert setting.authenticator.remembered() == 8
+        assert len(setting.authenticator._known) == 8
 
     run(tmp_path, test)
 

@@ -17,7 +17,7 @@ from headgate.filter.cel.evaluate import program
 from headgate.filter.cel.parsing import parse
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import to_cel
-from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel, whole_tree
+from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel
 from headgate.filter.tools.advice import advice
 from headgate_api.event.model import DataKind, Event, ExtensionValue
 from headgate_conformance.broker import CaseStatus
@@ -520,7 +520,7 @@ def matches(rule: dict[Any, Any], fields: list[Any]) -> bool:
 def test_arrays_and_alternatives_as_event_ruler_has_them(pattern: dict[str, Any], data: dict[str, Any]) -> None:
     written_out = rules(pattern, (), [{}])
     assume(len(written_out) <= 16)
-    text = pattern_to_cel(pattern, "pattern", whole_tree)
+    text = pattern_to_cel(pattern, "pattern", dialects.whole_tree)
     found = compile_expression(text).evaluate(Activation({"ce": {}, "data": data}))
     fields = flattened(data, (), {}, ())
     expected = any(matches(rule, fields) for rule in written_out)

@@ -94,9 +94,6 @@ class Authenticator:
             works.append(self._watch(self._tokens))
         await asyncio.gather(asyncio.Event().wait(), *works)
 
-    def remembered(self) -> int:
-        return len(self._known)
-
     async def _authenticate(self, credentials: Credentials) -> User:
         if credentials.certificate:
             user = user_of_certificate(credentials.certificate)

@@ -1,4 +1,4 @@
-"""cel-cpp, through cel-expr-python: the only module that knows the package.
+"""cel-cpp, through cel-expr-python: the only module of a server that knows the package.
 
 What is worked around here (version 0.1.3 on Python 3.11):
 

@@ -20,10 +20,9 @@ from headgate.filter.compile.plan import (
     Residual,
     Root,
 )
+from headgate_api.event.attributes import TEXT_ATTRIBUTES
 from headgate_api.event.model import DataKind, Event
 
-_ATTRIBUTES: Final = frozenset({"id", "source", "type", "subject", "dataschema", "datacontenttype", "specversion"})
-"""Those that are texts whatever they hold."""
 _EXACT: Final = 2**53
 """Below it numbers compare as everybody thinks."""
 _COMPARISONS: Final[Mapping[Op, Callable[[Any, Any], bool]]] = {
@@ -64,7 +63,7 @@ class EventKeys:
             return _UNKNOWN
         if operand.root is Root.CE:
             (name,) = operand.path
-            if name in _ATTRIBUTES:
+            if name in TEXT_ATTRIBUTES:
                 found = getattr(self._event, name)
                 return found if isinstance(found, str) else _UNKNOWN
             return _UNKNOWN

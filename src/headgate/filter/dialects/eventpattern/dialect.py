@@ -71,11 +71,6 @@ def cloud_event(field: Field, pattern: Pattern) -> tuple[str, ...]:
     return ("ce", name)
 
 
-def whole_tree(field: Field, pattern: Pattern) -> tuple[str, ...]:
-    """The tree is the JSON data: for events that are no CloudEvents, such as those of the conformance cases."""
-    return ("data", *field.names)
-
-
 def _bound(items: tuple[Item, ...], pattern: Pattern, bind: Bind) -> tuple[Item, ...]:
     made: list[Item] = []
     for item in items:
