@@ -56,10 +56,10 @@ from headgate.auth.rules import AccessRule
 from headgate.auth.static_tokens import TokenFile, digest_of
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
+from headgate.ingress.publish_http import Ingress
 from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 from headgate.server.authentication import Authentication

@@ -33,7 +33,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
+from headgate.outbox.link_format import Hello, encode_hello, encode_passed, encode_row
 from headgate.server import child
 from headgate.server.processes.dispatcher import DispatcherOptions, opened
 from headgate_api.control.objects import Broker

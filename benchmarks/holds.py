@@ -39,17 +39,18 @@ from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.filter.cel.evaluate import program
 from headgate.filter.compile.compiler import compile_cel, compile_filter
-from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producers
+from headgate.ingress.publish_http import Ingress
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
 from headgate.rpc.service import CallContext, RpcCall
 from headgate.subscriptions.api import PREFIX, SubscriptionsApi
-from headgate.subscriptions.cursor import AckResult, Leases
+from headgate.subscriptions.cursor import Leases
+from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.store import SavedCursor
 from headgate_api import limits

@@ -26,11 +26,11 @@ import uvloop
 
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
+from headgate.ingress.http_connection import http_config
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
-from headgate.ingress.protocol import http_config
+from headgate.ingress.publish_http import Ingress
 from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 from headgate_api.event.http import encode_binary

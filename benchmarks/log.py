@@ -26,9 +26,9 @@ from rich.table import Table
 
 from benchmarks.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.log.commit import ChunkCommit
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.files import FileOps
+from headgate.log.group_commit import ChunkCommit
 from headgate.log.lookup import RecordLookup
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter

@@ -36,7 +36,7 @@ from headgate.match.driver_link import LinkAddress
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
-from headgate.outbox.protocol import LinkEndpoint
+from headgate.outbox.link_format import LinkEndpoint
 from headgate_api.event.model import DataKind, Event
 
 BROKER = "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"

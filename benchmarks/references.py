@@ -34,7 +34,7 @@ from rich.table import Table
 
 from benchmarks.shards import own_s
 from benchmarks.tables import print_whole
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.store.kafka.events import headers_of
 from headgate.store.kafka.outbox_records import (
     EVENT,

@@ -24,12 +24,12 @@ from grpc import aio
 from benchmarks.ingress import DIFFERENT, PATH, bare, drive, event, requests
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
+from headgate.ingress.http_connection import http_config
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producers
-from headgate.ingress.protocol import http_config
+from headgate.ingress.publish_http import Ingress
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter

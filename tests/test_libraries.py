@@ -12,7 +12,7 @@ from uvicorn.protocols.http import httptools_impl
 from uvicorn.server import ServerState
 
 from headgate.ingress.connections import Connections
-from headgate.ingress.protocol import BoundedHttpProtocol, WriteTimeoutProtocol, http_config
+from headgate.ingress.http_connection import BoundedHttpProtocol, WriteTimeoutProtocol, http_config
 
 PROTOCOL = httptools_impl.HttpToolsProtocol
 CALLED = {
@@ -40,7 +40,7 @@ OURS = {
     "_timer",
     "_unread_timer",
 }
-CHANGED = "uvicorn has changed: read {} again before ingress/protocol.py is given the new version"
+CHANGED = "uvicorn has changed: read {} again before ingress/http_connection.py is given the new version"
 
 
 def test_uvicorns_protocol_has_what_ours_overrides_and_calls() -> None:

@@ -17,7 +17,7 @@ from headgate.delivery.cursors import CursorStore
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
-from headgate.outbox.protocol import Hello
+from headgate.outbox.link_format import Hello
 from headgate.outbox.writer import OUTBOX_SCHEMA
 from headgate_api import limits
 from tests.delivery.harness import EventLog, Peer, Request, Routes, Subscriber, event, matcher, run, running, target

@@ -8,7 +8,7 @@ import threading
 import uvicorn
 
 from conformance import http
-from headgate.ingress.protocol import http_config
+from headgate.ingress.http_connection import http_config
 from headgate.testing.server import free_port
 from headgate_conformance.broker import CaseStatus
 from tests.ingress.support import FakeLog, ingress

@@ -9,7 +9,7 @@ import pytest
 from headgate.auth.user import ANONYMOUS, User, authenticated
 from headgate.event.hops import hops_of, place_root, root_of
 from headgate.ingress import intake
-from headgate.ingress.app import Ingress
+from headgate.ingress.publish_http import Ingress
 from headgate.observe.metrics import REQUESTS_REFUSED
 from headgate_api.errors import UnavailableError
 from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON

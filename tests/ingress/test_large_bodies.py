@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.ingress import app as ingress_app
 from headgate.ingress import intake
+from headgate.ingress import publish_http as ingress_app
 from headgate.ingress.partitions import Partitions
 from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON, decode_request
 from headgate_api.event.model import Event

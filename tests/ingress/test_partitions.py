@@ -11,7 +11,7 @@ from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import NumberedEntries
-from headgate.log.commit import SubmitChain
+from headgate.log.group_commit import SubmitChain
 from headgate.shares import PlacesTakenError
 from headgate_api.errors import OverloadedError, UnavailableError
 from headgate_api.event.model import Event, EventColumns

@@ -10,8 +10,8 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from headgate.ingress import protocol
-from headgate.ingress.protocol import BoundedHttpProtocol, http_config
+from headgate.ingress import http_connection as protocol
+from headgate.ingress.http_connection import BoundedHttpProtocol, http_config
 from headgate_api.limits import PIPELINE_BYTES
 
 AHEAD_MAX = 50

@@ -17,12 +17,12 @@ from headgate.control.admission import Admission
 from headgate.control.quotas import PUBLISH_BYTES, PUBLISH_EVENTS
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.control.store import Store
-from headgate.ingress.app import Ingress
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
+from headgate.ingress.publish_http import Ingress
 from headgate.ingress.publish_quota import PublishQuotas, TokenBucket
 from headgate.ingress.publish_rpc import PublishRpc
-from headgate.log.commit import LogUnavailableError
+from headgate.log.group_commit import LogUnavailableError
 from headgate.observe.metrics import EVENTS_ACCEPTED, QUOTA_EVENTS, QUOTA_REFUSED, REQUESTS_REFUSED
 from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.event.http import encode_binary

@@ -16,16 +16,16 @@ import uvicorn
 from headgate.control.specs import DEFAULT_RULE, LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.filter.skipping.prune import filter_value_rule
-from headgate.ingress import protocol
-from headgate.ingress.app import Ingress
+from headgate.ingress import http_connection as protocol
 from headgate.ingress.encode import Entries, check_events, encode
 from headgate.ingress.errors import StoredEventFormatError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
-from headgate.log.commit import ChunkCommit
+from headgate.ingress.publish_http import Ingress
 from headgate.log.directory import Partition
 from headgate.log.files import FileOps
 from headgate.log.format import Codec
+from headgate.log.group_commit import ChunkCommit
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe.metrics import CONNECTIONS_CLOSED, REQUESTS_REFUSED

@@ -17,8 +17,8 @@ from headgate.control.quotas import STORED_BYTES, QuotaBoard, usage_in
 from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.ingress.app import Ingress
 from headgate.ingress.intake import Intake
+from headgate.ingress.publish_http import Ingress
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.stored_bytes import StoredBytes
 from headgate.log.directory import LogDirectory

@@ -12,8 +12,8 @@ import uvicorn
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from headgate.ingress import protocol
-from headgate.ingress.protocol import http_config
+from headgate.ingress import http_connection as protocol
+from headgate.ingress.http_connection import http_config
 
 ANSWER_BYTES = 8 << 20
 HEAD_BYTES_MAX = 1_000

@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from headgate.log.commit import ChunkCommit, GroupCommit, Room, SubmitChain
 from headgate.log.directory import Partition
 from headgate.log.errors import LogUnavailableError
+from headgate.log.group_commit import ChunkCommit, GroupCommit, Room, SubmitChain
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded
 from headgate.storage.threads import Threads

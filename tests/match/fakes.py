@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.log.directory import LogDirectory
 from headgate.match.driver_link import LinkAddress
 from headgate.match.query import SparkRun, start_run
-from headgate.outbox.protocol import LinkEndpoint
+from headgate.outbox.link_format import LinkEndpoint
 
 TOKEN = bytes(range(32))
 HELLO = struct.Struct("<4s32sqqiiqii8x")

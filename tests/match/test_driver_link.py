@@ -10,7 +10,7 @@ import pytest
 
 from headgate.match.driver_link import DriverLink, LinkAddress, read_address
 from headgate.match.errors import DriverLinkError
-from headgate.outbox.protocol import LinkEndpoint, RunActive, RunRejected
+from headgate.outbox.link_format import LinkEndpoint, RunActive, RunRejected
 from tests.match.fakes import TOKEN, FakeDispatcher
 from tests.support import eventually
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from headgate.log.directory import LogDirectory
 from headgate.match.errors import RunFailedError
 from headgate.match.query import start_run
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate_api.limits import DISPATCHERS_MAX
 from tests.match import vectors
 from tests.match.events import append, event, writing

@@ -80,7 +80,7 @@ import sys, time
 from pathlib import Path
 from headgate.log.directory import LogDirectory
 from headgate.match.driver_link import LinkAddress
-from headgate.outbox.protocol import LinkEndpoint
+from headgate.outbox.link_format import LinkEndpoint
 from headgate.match.query import start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.outbox.protocol import HELLO_BYTES, Hello, encode_hello
+from headgate.outbox.link_format import HELLO_BYTES, Hello, encode_hello
 from headgate_api import limits
 from tests.delivery.harness import TOKEN, EventLog, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until

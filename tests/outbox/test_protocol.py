@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.outbox.protocol import (
+from headgate.outbox.link_format import (
     HELLO_BYTES,
     FrameParser,
     Hello,

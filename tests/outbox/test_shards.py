@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.outbox.protocol import WHOLE, Shard, dispatcher_of, dispatchers_of
+from headgate.outbox.shards import WHOLE, Shard, dispatcher_of, dispatchers_of
 from headgate_api.limits import DISPATCHERS_MAX
 
 TARGETS = st.integers(0, (1 << 31) - 1)

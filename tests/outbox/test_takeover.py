@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.outbox.protocol import Hello, Row, RunActive, RunRejected
+from headgate.outbox.link_format import Hello, Row, RunActive, RunRejected
 from headgate.outbox.takeover import Accepted, Step, Takeover
 from headgate_api import limits
 from tests.support import examples

@@ -13,10 +13,10 @@ from headgate.control.admission import Admission
 from headgate.control.copies import ServedBrokers
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
+from headgate.ingress.publish_http import Ingress
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
 from headgate.scan.chunks import ChunkLog

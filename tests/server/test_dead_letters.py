@@ -23,7 +23,7 @@ from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
-from headgate.outbox.protocol import Shard
+from headgate.outbox.shards import Shard
 from headgate.server import child
 from headgate.server.peers import local_http
 from headgate.server.peers.dead_letters import DeadLettersFront

@@ -17,7 +17,7 @@ from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor, T
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
-from headgate.outbox.protocol import Shard, dispatcher_of
+from headgate.outbox.shards import Shard, dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
 from headgate.retention.floor import FloorFinder

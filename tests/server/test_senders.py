@@ -17,10 +17,10 @@ from headgate.control.copies import ServedBrokers
 from headgate.control.store import Store
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.retry import Outcome
-from headgate.ingress.app import Ingress
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
+from headgate.ingress.publish_http import Ingress
 from headgate.server.authentication import Authentication, UsersOfFronts, authenticator_of
 from headgate.server.authorization import Authorization, Rights
 from headgate.server.peers import local_http

@@ -140,7 +140,7 @@ def test_old_versions_of_tls_are_refused() -> None:
 
 
 def test_a_client_that_does_not_end_its_handshake_has_a_slot_and_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.ingress.protocol.TLS_HANDSHAKE_S_MAX", 0.5)
+    monkeypatch.setattr("headgate.ingress.http_connection.TLS_HANDSHAKE_S_MAX", 0.5)
     monkeypatch.setattr(limits, "CONNECTIONS_A_CLIENT_MAX", 2)
     made: list[Connections] = []
 

@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headgate.filter.compile.plan import Verdict
 from headgate.outbox.link import MatchLinkServer, _LinkConnection
-from headgate.outbox.protocol import (
-    DRIVER_PARTITION,
-    HELLO_ACCEPTED,
-    Hello,
-    dispatcher_of,
-    encode_hello,
-    encode_passed,
-    encode_row,
-)
+from headgate.outbox.link_format import DRIVER_PARTITION, HELLO_ACCEPTED, Hello, encode_hello, encode_passed, encode_row
+from headgate.outbox.shards import dispatcher_of
 from tests.delivery.harness import TOKEN
 from tests.simulation.ledger import PARTITIONS
 

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from headgate.outbox.protocol import RunActive, dispatcher_of
+from headgate.outbox.link_format import RunActive
+from headgate.outbox.shards import dispatcher_of
 from headgate.store.kafka.outbox_records import (
     EventRecord,
     HelloRecord,

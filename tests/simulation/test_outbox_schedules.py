@@ -13,7 +13,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from headgate.outbox.protocol import Hello, Row
+from headgate.outbox.link_format import Hello, Row
 from headgate.outbox.takeover import Accepted, Step, Takeover, TakeoverState, _Contender, _Partition
 from headgate.store.kafka.outbox_records import EventRecord, OverRecord, PassedRecord
 from headgate.store.kafka.outbox_takeover import OutboxTakeover, Outcome

@@ -20,7 +20,7 @@ from headgate.control.routing import DeliveryRules
 from headgate.delivery import retry
 from headgate.delivery.retry import Fate, Outcome, judge
 from headgate.delivery.targets import TargetState
-from headgate.outbox.protocol import Shard
+from headgate.outbox.shards import Shard
 from tests import support
 from tests.simulation import matcher
 from tests.simulation.verdicts import faults, repeated

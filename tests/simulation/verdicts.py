@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from headgate.control.routing import Target
 from headgate.delivery.retry import Fate, backoff_s, judge
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from tests.simulation.ledger import PARTITIONS, Attempt, Ledger
 from tests.simulation.world import World
 

@@ -27,7 +27,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
-from headgate.outbox.protocol import Shard
+from headgate.outbox.shards import Shard
 from headgate.server.peers import inward
 from headgate.server.processes import dispatcher as composition
 from headgate.server.processes.shard_deliveries import SenderIdentity

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from headgate.control.routing import Target
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_records import HEADER, encode_hello, encode_passed
 from headgate.store.kafka.records import encode_record

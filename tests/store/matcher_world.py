@@ -16,7 +16,7 @@ from headgate.control.routing import DeliveryRules, RoutingTable, Target
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
 from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate.store.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage, OutboxState

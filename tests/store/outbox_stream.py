@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headgate.event.kafka import Header
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_records import (
     EVENT,

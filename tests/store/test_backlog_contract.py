@@ -16,8 +16,8 @@ from headgate.delivery.events import EventGoneError, Events, LogEvents
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.outbox.protocol import dispatcher_of
 from headgate.outbox.reader import Backlog, OutboxReader, OutboxRow
+from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicConsumer, offset_of

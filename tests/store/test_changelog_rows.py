@@ -12,7 +12,7 @@ import pytest
 
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore, Ended, Reschedule, StoredDeadLetter
 from headgate.delivery.cursors import CursorChange, TargetCursor, Tried
-from headgate.outbox.protocol import Shard
+from headgate.outbox.shards import Shard
 from headgate.store.kafka.changelog import CHANGELOG_ROWS, rows_alone
 from headgate.store.kafka.outbox_records import OutboxState
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.filter.compile.plan import Verdict
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.server.peers import instance
 from headgate.server.peers.local_http import answering
 from headgate.server.peers.partition_owners import PartitionOwners

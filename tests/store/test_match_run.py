@@ -21,7 +21,7 @@ from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match.errors import RunFailedError
 from headgate.match.table import MatchTable, build_table
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
 from headgate.store.kafka.match_run import KafkaRun, OutboxDriver, OutboxQueries, check_slots, start_kafka_run
 from headgate.store.kafka.records import encode_record

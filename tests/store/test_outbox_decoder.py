@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from headgate.event.kafka import Header
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.takeover import PartitionState, RunState, TakeoverState
 from headgate.store.config import TopicsConfig
 from headgate.store.kafka.outbox_records import (

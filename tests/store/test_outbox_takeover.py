@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.outbox.protocol import RunActive, RunRejected
+from headgate.outbox.link_format import RunActive, RunRejected
 from headgate.store.kafka.outbox_records import (
     EventRecord,
     HelloRecord,

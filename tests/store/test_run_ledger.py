@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from headgate.match.driver_link import Message
-from headgate.outbox.protocol import RunActive, RunRejected
+from headgate.outbox.link_format import RunActive, RunRejected
 from headgate.store.kafka.match_run import lowest_watermarks
 from headgate.store.kafka.outbox_records import HelloRecord, OutboxRecord, OutboxState, OverRecord, PassedRecord
 from headgate.store.kafka.outbox_takeover import OutboxTakeover

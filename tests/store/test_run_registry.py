@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from headgate.control.database import NotLeaderError
 from headgate.match.driver_link import Message
-from headgate.outbox.protocol import RunActive, RunRejected
+from headgate.outbox.link_format import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.match_run import OutboxDriver, OutboxPlaces
 from headgate.store.kafka.runs import MatcherLeadLostError, RunRegistry, follow_generations

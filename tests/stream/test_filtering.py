@@ -16,10 +16,10 @@ import pytest
 from headgate.control.specs import LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.filter.skipping.prune import EXTENSION, filter_value_rule
-from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, encode, event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
+from headgate.ingress.publish_http import Ingress
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter

@@ -25,7 +25,7 @@ from typing import Any
 
 from headgate.control.store import Store
 from headgate.delivery.cursors import CursorStore
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.storage.files import directories_of
 from headgate.subscriptions.store import SubscriptionStore
 from headgate.testing.server import START_S_MAX, Server, parts_of

@@ -46,7 +46,7 @@ from headgate.event.hops import root_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
-from headgate.outbox.protocol import WHOLE, Shard
+from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.writer import WhenDurable, always_durable, until_durable
 from headgate.shares import has_share
 from headgate.storage.commit import Committer

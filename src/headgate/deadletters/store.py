@@ -29,7 +29,7 @@ import msgspec
 
 from headgate.control.routing import Target
 from headgate.delivery.dead_letter import DeadLetter
-from headgate.outbox.protocol import WHOLE, Shard
+from headgate.outbox.shards import WHOLE, Shard
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, read_only
 from headgate_api import limits

@@ -14,10 +14,10 @@ from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, time_range_us, to_batch
 from headgate.filter.skipping.prune import EXTENSION
 from headgate.ingress.errors import StoredEventFormatError
-from headgate.log.commit import Appender, ChunkCommit
 from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.format import Codec
+from headgate.log.group_commit import Appender, ChunkCommit
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded
 from headgate_api.event.http import canonical

@@ -29,9 +29,9 @@ import structlog
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import Entries, Forwarded
 from headgate.ingress.producers import Producers
-from headgate.log.commit import ChunkCommit
 from headgate.log.errors import LogUnavailableError
 from headgate.log.format import Codec
+from headgate.log.group_commit import ChunkCommit
 from headgate.log.writer import Encoded
 from headgate_api.errors import HeadgateError
 from headgate_api.limits import FRONT_LINK_BYTES_MAX, FRONT_LINK_S_MAX

@@ -21,7 +21,7 @@ from headgate.control.specs import LogRule, ServedBroker
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.producers import NumberedEntries, Producing, produced
-from headgate.log.commit import SubmitChain
+from headgate.log.group_commit import SubmitChain
 from headgate.shares import FairPlaces
 from headgate_api.errors import HeadgateError
 from headgate_api.event.http import canonical
@@ -79,7 +79,7 @@ class EventAppender(Protocol):
 
 
 class EventLog(Protocol):
-    """What ingress needs of a partition of the embedded log; `headgate.log.commit.ChunkCommit` is one."""
+    """What ingress needs of a partition of the embedded log; `headgate.log.group_commit.ChunkCommit` is one."""
 
     def enqueue(self, items: Entries, size_bytes: int, chain: SubmitChain | None = None) -> Awaitable[int]:
         """Stores events, all or none; done, with the offset of the first one, once they are on disk."""

@@ -5,7 +5,7 @@ acknowledged, and not stored twice. Three things make one number enough:
 
 * an event goes to the same partition whenever it comes (by its key, else by its producer);
 * a producer has one stream at a time: a new one ends the old one and waits until nothing of it is under way;
-* within a stream nothing is stored behind what failed (`log.commit.SubmitChain`).
+* within a stream nothing is stored behind what failed (`log.group_commit.SubmitChain`).
 
 With several fronts the stream is at the front that writes its producer's own partition. What it stores in partitions of
 other fronts they know as well as what is in their own, and are asked when a stream begins.
@@ -30,10 +30,10 @@ import pyarrow as pa
 import structlog
 
 from headgate.ingress.encode import Entries
-from headgate.log.commit import SubmitChain
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, replace_file
+from headgate.log.group_commit import SubmitChain
 from headgate.log.reader import PartitionReader
 from headgate.shares import Shares
 from headgate_api.errors import ConflictError, InvalidInputError

@@ -45,7 +45,7 @@ _decode: Final = msgspec.msgpack.Decoder(dict[int, _Counted]).decode
 
 
 class CountingWriter:
-    """A partition's writer for group commit, whose chunks are counted; see `log.commit.Appender`."""
+    """A partition's writer for group commit, whose chunks are counted; see `log.group_commit.Appender`."""
 
     def __init__(self, writer: PartitionWriter, stored: StoredBytes, partition: int) -> None:
         self._writer = writer

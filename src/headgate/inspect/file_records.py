@@ -40,7 +40,7 @@ from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.search import holding, newest_first
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.storage.files import DispatcherDirectory, directories_of
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore

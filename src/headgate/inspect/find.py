@@ -20,7 +20,7 @@ from headgate.delivery.journal import JournalEntry
 from headgate.event.arrow import StoredEvent
 from headgate.event.hops import hops_of, root_of
 from headgate.filter.compile.plan import Verdict
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate_api.event.names import namespace_of
 from headgate_api.limits import WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
 

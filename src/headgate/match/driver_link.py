@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from headgate.match.errors import DriverLinkError
-from headgate.outbox.protocol import (
+from headgate.outbox.link_format import (
     ADDRESS_FILE,
     DRIVER_PARTITION,
     HELLO_ACCEPTED,

@@ -30,7 +30,7 @@ from headgate.control.routing import RoutingTable
 from headgate.match.driver_link import DriverLinks, LinkAddress, Message, read_address
 from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
 from headgate.observe import metrics
-from headgate.outbox.protocol import RunActive, RunRejected
+from headgate.outbox.link_format import RunActive, RunRejected
 from headgate_api import limits
 from headgate_api.errors import UnavailableError
 

@@ -17,11 +17,10 @@ from typing import Final, Protocol, cast
 import msgspec
 import structlog
 
-from headgate.outbox.protocol import (
+from headgate.outbox.link_format import (
     ADDRESS_FILE,
     HELLO_ACCEPTED,
     HELLO_BYTES,
-    WHOLE,
     DriverRequest,
     FrameParser,
     Hello,
@@ -30,9 +29,9 @@ from headgate.outbox.protocol import (
     Resume,
     RunActive,
     RunRejected,
-    Shard,
     decode_hello,
 )
+from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.takeover import Accepted, Step, Takeover
 from headgate.storage.files import replace_whole
 from headgate_api import limits

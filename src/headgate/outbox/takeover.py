@@ -48,7 +48,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headgate.outbox.protocol import Hello, Row, RunActive, RunRejected, dispatcher_of
+from headgate.outbox.link_format import Hello, Row, RunActive, RunRejected
+from headgate.outbox.shards import dispatcher_of
 from headgate_api import limits
 
 # --- state ----------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ import structlog
 
 from headgate.log.writer import Encoded
 from headgate.observe.metrics import CHUNK_RECORDS
-from headgate.outbox.protocol import Row
+from headgate.outbox.link_format import Row
 from headgate.outbox.takeover import Accepted
 from headgate.storage.threads import Threads
 from headgate_api import limits

@@ -35,7 +35,7 @@ from headgate.event.hops import place_root
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
-from headgate.outbox.protocol import WHOLE, Shard
+from headgate.outbox.shards import WHOLE, Shard
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 from headgate.storage.commit import Committer

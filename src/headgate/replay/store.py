@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.delivery.cursors import Tried
-from headgate.outbox.protocol import WHOLE, Shard
+from headgate.outbox.shards import WHOLE, Shard
 from headgate.shares import FairPlaces, Shares
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, decoding

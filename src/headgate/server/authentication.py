@@ -19,7 +19,7 @@ from headgate.auth.json_web_tokens import trusted_issuers
 from headgate.auth.routes import HEALTH_PATHS
 from headgate.auth.static_tokens import TokenFile
 from headgate.auth.user import ANONYMOUS, User
-from headgate.ingress.protocol import CLIENT_CERTIFICATE
+from headgate.ingress.http_connection import CLIENT_CERTIFICATE
 from headgate.rpc.service import PUBLISHER, SUBSCRIPTIONS, Answer, CallContext, CallsBehind, headers_of
 from headgate.server.refusals import send_refusal
 from headgate.server.rpc_meta import HEALTH

@@ -36,7 +36,7 @@ from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.files import UnsyncedFileOps
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.outbox.protocol import Shard, dispatcher_of, dispatchers_of
+from headgate.outbox.shards import Shard, dispatcher_of, dispatchers_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
 from headgate.retention.floor import FloorBase, FloorFinder

@@ -30,7 +30,7 @@ from headgate.control.http import Handler, decoded_as, json_response, read_body
 from headgate.control.queries import user_of
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition
-from headgate.subscriptions.cursor import AckResult
+from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import LeasedEvent, SeekGoal
 from headgate.subscriptions.seek import RunningSeek
 from headgate.subscriptions.service import Subscriptions

@@ -11,7 +11,7 @@ import msgspec
 from headgate.control.quotas import CONSUMERS
 from headgate.control.routing import PullRules
 from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
-from headgate.subscriptions.cursor import Leases
+from headgate.subscriptions.leases import Leases
 from headgate.subscriptions.messages import ConsumersQuotaError
 from headgate.subscriptions.store import UnackedEvent
 from headgate_api.event import rfc3339

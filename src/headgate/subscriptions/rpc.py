@@ -19,7 +19,7 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters, text_of_message, texts_of
 from headgate.rpc.service import SUBSCRIPTIONS, Credits, RpcCall, Service, attended
 from headgate.subscriptions.api import check_consumer, check_delay
-from headgate.subscriptions.cursor import AckResult
+from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import (
     ConsumerReplacedError,
     LeasedEvent,

@@ -25,7 +25,7 @@ from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
 from headgate.shares import FairPlaces
 from headgate.subscriptions.consumers import ConnectedConsumers, ConsumerList, consumers_of
-from headgate.subscriptions.cursor import AckResult
+from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import (
     BacklogAnalysis,
     CompletedSeek,

@@ -25,7 +25,8 @@ from headgate.log.reader import PartitionReader, end_offsets
 from headgate.match.driver_link import LinkAddress
 from headgate.match.errors import DriverLinkError
 from headgate.match.matcher import Matcher
-from headgate.outbox.protocol import HELLO_ACCEPTED, Hello, dispatcher_of, encode_hello, encode_passed, encode_row
+from headgate.outbox.link_format import HELLO_ACCEPTED, Hello, encode_hello, encode_passed, encode_row
+from headgate.outbox.shards import dispatcher_of
 from headgate.server import child, ready
 from headgate_api.errors import HeadgateError
 

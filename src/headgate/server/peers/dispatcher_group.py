@@ -21,7 +21,7 @@ from headgate.auth.context import USER, USER_HEADER, header_of
 from headgate.auth.user import ANONYMOUS
 from headgate.control.http import JSON
 from headgate.control.store import Store
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.rpc.wire import parsed
 from headgate.server.peers.local_http import (
     Header,

@@ -30,7 +30,7 @@ from headgate.deadletters.store import counts_of
 from headgate.delivery.events import Events
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.server.peers.dispatcher_group import DispatcherQuestion, DispatcherReach
 from headgate.server.peers.local_http import ask, sent_path
 from headgate_api.control.objects import OWN_API_VERSION, Kind, ObjectKey

@@ -33,8 +33,8 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics, tracing
 from headgate.observe.logs import tell_failure
 from headgate.outbox.link import MatchLinkServer
-from headgate.outbox.protocol import WHOLE, Shard
 from headgate.outbox.reader import DurableBacklog, OutboxReader
+from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.takeover import Accepted, Takeover
 from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.retention.expiry import BacklogBounds, Expiry

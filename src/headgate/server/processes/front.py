@@ -29,21 +29,21 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.quotas import QuotaBoard
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.ingress.app import Ingress
 from headgate.ingress.connections import Connections
 from headgate.ingress.encode import Entries, Forwarded, check_events, event_commit
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.front_link import FrontOwner, OwnerLink, RemotePartition
+from headgate.ingress.http_connection import BoundedHttpProtocol, TlsAcceptor, http_config
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions, Partitions
 from headgate.ingress.producers import Elsewhere, Producers, ProducerStreams
-from headgate.ingress.protocol import BoundedHttpProtocol, TlsAcceptor, http_config
+from headgate.ingress.publish_http import Ingress
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.ingress.stored_bytes import CountingWriter, StoredBytes
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
-from headgate.log.commit import ChunkCommit
 from headgate.log.directory import LogDirectory, Partition
+from headgate.log.group_commit import ChunkCommit
 from headgate.log.wakeups import Wakeups
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics, tracing

@@ -38,8 +38,8 @@ from headgate.delivery.webhook_handshake import Handshakes
 from headgate.filter.skipping.prune import FilterValueRule
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.observe.tracing import Tracing
-from headgate.outbox.protocol import Shard
 from headgate.outbox.reader import Backlog
+from headgate.outbox.shards import Shard
 from headgate.outbox.writer import WhenDurable, always_durable
 from headgate.replay.api import ReplaysApi
 from headgate.replay.sender import Replaying

@@ -19,7 +19,7 @@ import structlog
 from headgate.ingress.encode import Entries
 from headgate.ingress.partitions import WaitingEvents
 from headgate.ingress.producers import NumberedEntries, Producing
-from headgate.log.commit import GroupCommit, Room
+from headgate.log.group_commit import GroupCommit, Room
 from headgate.storage.threads import Threads
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import BOUNDED_SEND, TopicProducer, library, offset_of

@@ -31,7 +31,7 @@ from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.files import UnsyncedFileOps
 from headgate.log.writer import PartitionWriter
-from headgate.outbox.protocol import dispatcher_of
+from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
 from headgate.scan.source import StoredPage, read_pages

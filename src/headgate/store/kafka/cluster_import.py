@@ -24,7 +24,7 @@ from headgate.deadletters.store import DeadLetterStore
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
 from headgate.ingress.partitions import partition_of_key
 from headgate.log.reader import Chunk
-from headgate.outbox.protocol import Shard, dispatcher_of
+from headgate.outbox.shards import Shard, dispatcher_of
 from headgate.storage import sqlite
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import EmbeddedState, UndeliveredRows, objects_by_kind

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.ingress.producers import NumberedEntries, ProducerReplacedError, Producing, check_name
-from headgate.log.commit import GroupCommit, Room
+from headgate.log.group_commit import GroupCommit, Room
 from headgate.shares import FairPlaces
 from headgate.storage.threads import Threads
 from headgate.store.config import KafkaConfig

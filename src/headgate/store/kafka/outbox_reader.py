@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headgate.outbox.protocol import RunActive, RunRejected
+from headgate.outbox.link_format import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import BOUNDED_FETCH, Came, TopicConsumer, library, offset_of
 from headgate.store.kafka.events import headers_of

@@ -14,7 +14,8 @@ import msgspec
 
 from headgate.event.arrow import StoredEvent
 from headgate.event.kafka import Header
-from headgate.outbox.protocol import RunActive, RunRejected, dispatcher_of
+from headgate.outbox.link_format import RunActive, RunRejected
+from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.takeover import PartitionState, RunState, TakeoverState
 from headgate.store.kafka.records import RecordError, decode_stored
 from headgate_api import limits

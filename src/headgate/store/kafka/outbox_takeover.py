@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headgate.outbox.protocol import Hello, Row, RunActive, RunRejected
+from headgate.outbox.link_format import Hello, Row, RunActive, RunRejected
 from headgate.outbox.takeover import Accepted, Step, Takeover
 from headgate.store.kafka.outbox_records import (
     EventRecord,

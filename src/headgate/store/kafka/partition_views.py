@@ -16,8 +16,8 @@ from typing import Final
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.file_records import DeliveryRecords
 from headgate.inspect.find import EventRecords, MatchRow
-from headgate.outbox.protocol import dispatcher_of
 from headgate.outbox.reader import Backlog, RowPage, every_row
+from headgate.outbox.shards import dispatcher_of
 from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.outbox_records import OutboxState

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from headgate.match.driver_link import Message
-from headgate.outbox.protocol import RunActive, RunRejected
+from headgate.outbox.link_format import RunActive, RunRejected
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicLostError, TopicProducer
 from headgate.store.kafka.outbox_records import OutboxPage, OutboxState

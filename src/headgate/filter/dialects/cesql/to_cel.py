@@ -21,6 +21,7 @@ from headgate.filter.cel.ast import Comparison as Op
 from headgate.filter.cel.build import call, flattened, joined, present
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
+from headgate.filter.dialects.cesql.comparisons import equal, is_like, one_of
 from headgate.filter.dialects.cesql.parser import (
     Arithmetic,
     Attribute,
@@ -36,7 +37,6 @@ from headgate.filter.dialects.cesql.parser import (
     Tree,
     parse,
 )
-from headgate.filter.dialects.cesql.texts import equal, is_like, one_of
 from headgate.filter.dialects.cesql.values import (
     FUNCTIONS,
     Aim,

@@ -29,7 +29,7 @@ from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.scheduler import Scheduler
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
-from headgate.outbox.protocol import Shard
+from headgate.outbox.shards import Shard
 from headgate.outbox.writer import OutboxChunk, RowGroup
 from headgate.replay.sender import Replaying
 from headgate.replay.store import ReplayStore

@@ -24,8 +24,8 @@ from headgate.server.peers import instance
 from headgate.server.peers.broker_news import tell_fronts
 from headgate.server.peers.dispatcher_group import DispatcherGroup
 from headgate.server.peers.instance import quota_sharers
-from headgate.server.peers.leader import ObjectRequests
 from headgate.server.peers.local_http import ProcessProxy
+from headgate.server.peers.object_requests import ObjectRequests
 from headgate.server.peers.partition_owners import PartitionOwners
 from headgate.server.peers.servers import PeerServers
 from headgate.server.peers.subscription_calls import SubscriptionCalls

@@ -41,7 +41,7 @@ public record LinkAddress(List<Endpoint> dispatchers, byte[] token, long run, lo
     dispatchers = List.copyOf(dispatchers);
   }
 
-  /** The number of the dispatcher that owns a target; `headgate.outbox.protocol` is the same in Python. */
+  /** The number of the dispatcher that owns a target; `headgate.outbox.link_format` is the same in Python. */
   public static int dispatcherOf(int target, int dispatchers) {
     // Fibonacci hashing: neighbours are spread evenly, and the high bits decide, so that no modulus shows a pattern.
     return (int) (Integer.toUnsignedLong(target * 0x9E3779B1) * dispatchers >>> 32);
