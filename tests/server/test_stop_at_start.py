@@ -31,14 +31,13 @@ importlib.import_module(parts.module_of(context.settings, part)).run(context)
 """
 
 HANGING = """
-import signal, sys, time
+import importlib, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from headgate.server import child, parts
-from headgate.server.processes import matcher
+from headgate.server.processes import matcher as embedded
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig, KafkaConfig
-from headgate.store.kafka import matcher as on_kafka, objects
 
 def hang(*, on_started, **_):
     if sys.argv[3] == "has started":
@@ -47,25 +46,29 @@ def hang(*, on_started, **_):
     print("hangs", flush=True)
     time.sleep(60)
 
-matcher.serve = on_kafka.serve_kafka = hang
-objects.open_cache = lambda *_: SimpleNamespace(close=lambda: None)
-matcher.MATCHER_STOP_S_MAX = 0.2
-cluster = ClusterConfig(kafka=KafkaConfig(bootstrap="127.0.0.1:1")) if sys.argv[1] == "kafka" else None
+matcher = importlib.import_module(sys.argv[1])
+if matcher is embedded:
+    matcher.serve = hang
+else:
+    matcher.serve_kafka = hang
+    matcher.open_cache = lambda *_: SimpleNamespace(close=lambda: None)
+embedded.MATCHER_STOP_S_MAX = 0.2
+cluster = ClusterConfig(kafka=KafkaConfig(bootstrap="127.0.0.1:1"))
 matcher.run(child.Context(Settings(data=Path(sys.argv[2])), b"", parts.ServerPart(parts.Role.MATCHER), cluster))
 """
 
 
 @pytest.mark.parametrize(
-    ("log", "spark"),
+    ("module", "spark"),
     [
-        ("files", "has started"),
-        ("kafka", "starts"),
-        pytest.param("files", "starts", marks=pytest.mark.slow),
-        pytest.param("kafka", "has started", marks=pytest.mark.slow),
+        ("headgate.server.processes.matcher", "has started"),
+        ("headgate.server.processes.kafka.matcher", "starts"),
+        pytest.param("headgate.server.processes.matcher", "starts", marks=pytest.mark.slow),
+        pytest.param("headgate.server.processes.kafka.matcher", "has started", marks=pytest.mark.slow),
     ],
 )
-def test_a_matcher_leaves_a_spark_that_hangs(log: str, spark: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HANGING, log, str(tmp_path), spark]
+def test_a_matcher_leaves_a_spark_that_hangs(module: str, spark: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HANGING, module, str(tmp_path), spark]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as part:
         try:

@@ -16,7 +16,7 @@ from headgate_api.errors import InvalidInputError, NotFoundError
 
 
 class Role(StrEnum):
-    """What a process does."""
+    """What a process does; the name of its module."""
 
     FRONT = "front"
     DISPATCHER = "dispatcher"
@@ -33,9 +33,6 @@ _OWN_ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Ro
 """Those of a server that keeps everything itself."""
 ROLES: Final = (*_OWN_ROLES, Role.SOURCE)
 """Those that `--role` takes."""
-MATCHER: Final = "headgate.server.processes.matcher"
-_LARGE_ON_KAFKA: Final = frozenset({Role.CONTROL, Role.DISPATCHER})
-"""Roles that have a module of their own there."""
 MATCHER_VARIABLE: Final = "HEADGATE_CHILD_MATCHER"
 """Names another matcher, for servers of tests on files: most do without Spark (`testing/matcher.py`)."""
 
@@ -97,12 +94,11 @@ def of_server(settings: Settings) -> tuple[ServerPart, ...]:
 
 
 def module_of(settings: Settings, part: ServerPart) -> str:
-    """The module that has `run` of a process."""
-    if part.role is Role.MATCHER:
-        return MATCHER if settings.is_on_kafka else os.environ.get(MATCHER_VARIABLE, MATCHER)
-    if not settings.is_on_kafka:
-        return f"headgate.server.processes.{part.role}"
-    return f"headgate.server.processes.kafka.{part.role if part.role in _LARGE_ON_KAFKA else 'processes'}"
+    """The module that has `run` of a process. Nothing else decides whether it works on Kafka."""
+    if settings.is_on_kafka:
+        return f"headgate.server.processes.kafka.{part.role}"
+    own = f"headgate.server.processes.{part.role}"
+    return os.environ.get(MATCHER_VARIABLE, own) if part.role is Role.MATCHER else own
 
 
 def front_of(partition: int, fronts: int) -> int:

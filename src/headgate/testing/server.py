@@ -19,7 +19,6 @@ import warnings
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.server.parts import MATCHER as SPARK
 from headgate.server.parts import MATCHER_VARIABLE
 from headgate_api.control.objects import Kind
 from headgate_api.errors import HeadgateError, UnavailableError
@@ -30,6 +29,7 @@ Object = dict[str, Any]
 START_S_MAX: Final = 240.0
 """A server that is not ready by then is not going to be: the JVM takes some 10 s, on a busy machine many times that."""
 
+SPARK: Final = "headgate.server.processes.matcher"
 WITHOUT_SPARK: Final = "headgate.testing.matcher"
 """The module of another matcher, as `MATCHER_VARIABLE` names it."""
 _PORTS: Final = range(12_000, 32_000)

@@ -6,6 +6,7 @@ import faulthandler
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 
 import structlog
@@ -14,7 +15,6 @@ from headgate.control.store import Store
 from headgate.log.directory import LogDirectory
 from headgate.match.runner import serve
 from headgate.server import child, ready
-from headgate.store.config import ClusterConfig
 from headgate_api.limits import MATCHER_STOP_S_MAX
 
 _log = structlog.get_logger(__name__)
@@ -49,14 +49,21 @@ class MatcherStop:
 
 
 def run(context: child.Context) -> None:
-    """Matches until told to stop; on Kafka it may stand by."""
+    """Matches until told to stop, by the log and the objects of this server."""
+    run_with(context, _match)
+
+
+def run_with(context: child.Context, match: Callable[[child.Context, MatcherStop, ready.PartReport], None]) -> None:
+    """Matches until told to stop; `match` starts Spark, and returns when it is asked to stop."""
     child.spare_collector()  # a table of many filters is made of millions of objects that stay
-    settings, stop = context.settings, MatcherStop()
-    report = ready.PartReport(settings.run_directory, context.part.name)
+    stop = MatcherStop()
+    report = ready.PartReport(context.settings.run_directory, context.part.name)
     report.note("Spark starts")
-    if context.cluster is not None:
-        _on_kafka(context, context.cluster, stop, report)
-        return
+    match(context, stop, report)
+
+
+def _match(context: child.Context, stop: MatcherStop, report: ready.PartReport) -> None:
+    settings = context.settings
     with closing(Store.open(settings.data / "control.db")) as store:
         serve(
             routing=store,
@@ -71,24 +78,4 @@ def run(context: child.Context) -> None:
             on_step=report.beat,
             on_started=stop.started,
             heap_mib=settings.jvm_memory_mb,
-        )
-
-
-def _on_kafka(context: child.Context, cluster: ClusterConfig, stop: MatcherStop, report: ready.PartReport) -> None:
-    """Stands by, or starts the queries that match."""
-    from headgate.server.peers import instance  # imports that no other matcher needs
-    from headgate.store.kafka.matcher import MatcherHooks, serve_kafka
-    from headgate.store.kafka.objects import open_cache
-
-    settings = context.settings
-    with closing(open_cache(settings.data / "control.db", stop.asked.is_set)) as filters:
-        serve_kafka(
-            config=cluster,
-            filters=filters,
-            scratch=settings.run_directory / "spark",
-            stop=stop.asked,
-            hooks=MatcherHooks(on_ready=report.ready, on_note=report.note, on_step=report.beat),
-            on_started=stop.started,
-            heap_mib=settings.jvm_memory_mb,
-            name=instance.advertised_url(settings),
         )

@@ -1,0 +1,84 @@
+"""The front of a server in a deployment on Kafka: the same ingress, and events go to the topic `events`.
+
+Any number of servers may have one, and each writes all partitions: no front owns one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from headgate.ingress.partitions import EventPartitions
+from headgate.server import child, parts
+from headgate.server.parts import Role
+from headgate.server.peers import instance
+from headgate.server.peers.broker_news import tell_fronts
+from headgate.server.peers.dispatcher_group import DispatcherGroup
+from headgate.server.peers.instance import quota_sharers
+from headgate.server.peers.local_http import ProcessProxy
+from headgate.server.peers.object_requests import ObjectRequests
+from headgate.server.peers.partition_owners import PartitionOwners
+from headgate.server.peers.servers import PeerServers
+from headgate.server.peers.subscription_calls import SubscriptionCalls
+from headgate.server.processes import front
+from headgate.server.processes.front import FrontStore
+from headgate.store.kafka.appender import KafkaAppender
+from headgate.store.kafka.consumer_groups import GroupMembers
+from headgate.store.kafka.numbered_producers import FencedProducers
+from headgate.store.kafka.objects import open_cache
+from headgate_api.errors import UnavailableError
+from headgate_api.limits import LOG_PROBE_S
+
+
+def run(context: child.Context) -> None:
+    """Accepts events until told to stop."""
+    front.run_with(context, _front_store)
+
+
+@contextlib.asynccontextmanager
+async def _front_store(context: child.Context, stop: asyncio.Event) -> AsyncIterator[FrontStore]:
+    settings, config = context.settings, context.on_kafka.kafka
+    objects = await asyncio.to_thread(open_cache, settings.data / "control.db", stop.is_set)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(objects.close)
+        appender = KafkaAppender(config, f"{instance.name_of(settings.data)}-{context.part.name}")
+        stack.push_async_callback(appender.close)
+        producers = FencedProducers(config)
+        stack.push_async_callback(producers.stop)
+        tell_fronts(objects, settings)
+        has_control = Role.CONTROL in parts.roles_of(settings)
+        control = ProcessProxy(settings.control_socket) if has_control else None
+        peers = PeerServers(settings)
+        stack.push_async_callback(peers.close)
+        partitions = config.topics.outbox.partitions
+        owners = PartitionOwners(settings, partitions, GroupMembers(config).owners, peers)
+        showing = ProcessProxy(settings.control_socket, peers.shown) if has_control else None
+        yield FrontStore(
+            objects=objects,
+            partitions=EventPartitions(appender, config.topics.events.partitions),
+            producers=producers,
+            checks={"kafka": lambda: appender.problem},
+            work=[_probing(appender)],
+            api=ObjectRequests(settings, peers, objects, control),
+            # Whoever answers them asks other servers for the client.
+            inquiries=ObjectRequests(settings, peers, objects, showing),
+            dispatchers=owners,
+            calls=SubscriptionCalls(settings, owners, DispatcherGroup(owners, objects), peers),
+            fronts=quota_sharers(context),
+        )
+
+
+async def _probing(appender: KafkaAppender) -> None:
+    """Asks Kafka now and then, until it is cancelled: also when no event comes, it is known whether it answers.
+
+    Once it does, what this front left open before it was started again is ended.
+    """
+    is_recovered = False
+    while True:
+        await appender.probe()
+        if not (is_recovered or appender.problem):
+            with contextlib.suppress(UnavailableError):
+                await appender.recover()
+                is_recovered = True
+        await asyncio.sleep(LOG_PROBE_S)
