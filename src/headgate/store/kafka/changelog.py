@@ -3,7 +3,7 @@
 Cursors, dead letters and replays stand in SQLite files, by the code that one machine has. Here their transactions
 become durable: the rows that one changed go to the partition of the topic `changelog` with the outbox partition's
 number, in a Kafka transaction; cursors together with the group's commit. Who is given the partition makes a
-`ChangelogWriter`, which fences the one before it, and reads the rows into new files (`restore`).
+`ChangelogWriter`, which fences the one before it, and reads the rows into new files (`restore_all`).
 docs/spec/changelog-topic.md has the format, docs/adr/0019-deliveries-move-with-their-partition.md the reasons.
 """
 
@@ -16,13 +16,19 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headgate.deadletters.store import DeadLetterStore
+from headgate.replay.store import ReplayStore
+from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.client import TopicConsumer, TopicLostError, library
 from headgate.store.kafka.outbox_records import Checkpoint, encode_state
+from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints
 from headgate.store.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, row_headers, table_of
 from headgate.store.kafka.state_topic import StateTopicReader
 from headgate.store.kafka.target_reports import TABLE as REPORTS
+from headgate.store.kafka.target_reports import PartitionReports
 from headgate.store.kafka.transactions import FencedName, FencedWriter
+from headgate.subscriptions.store import SubscriptionStore
 from headgate_api.errors import HeadgateError, UnavailableError
 
 if TYPE_CHECKING:
@@ -165,6 +171,17 @@ class ChangelogCommitter:
 
     def detach(self, connection: sqlite3.Connection) -> None:
         connection.close()
+
+
+def restore_all(config: KafkaConfig, partition: int, own: DispatcherDirectory, stop: threading.Event) -> int:
+    """Makes all files of an outbox partition as its changelog says, in a directory without them; see `restore`."""
+    CheckpointedCursors(own.cursors, Checkpoints()).close()
+    DeadLetterStore(own.dead_letters).close()
+    PartitionReports(own.reports).close()
+    ReplayStore(own.replays).close()
+    SubscriptionStore(own.subscriptions).close()
+    files = [own.cursors, own.dead_letters, own.reports, own.replays, own.subscriptions]
+    return restore(config, partition, files, stop)
 
 
 def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: threading.Event) -> int:

@@ -33,19 +33,17 @@ from headgate.log.files import UnsyncedFileOps
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
-from headgate.replay.store import ReplayStore
 from headgate.scan.source import StoredPage, read_pages
 from headgate.storage.files import DispatcherDirectory
 from headgate.store.config import KafkaConfig
 from headgate.store.embedded_state import LeftBehind, objects_by_kind, running_replays, subscription_targets
-from headgate.store.kafka.changelog import restore
+from headgate.store.kafka.changelog import restore_all
 from headgate.store.kafka.client import unfinished_partitions
 from headgate.store.kafka.cluster_import import Moved, MoveIncompleteError, Tell
 from headgate.store.kafka.consumer_groups import GroupMembers
 from headgate.store.kafka.objects import POSITION_TABLE, KafkaObjects
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, OutboxWalker
 from headgate.store.kafka.scan import KafkaLog
-from headgate.store.kafka.target_reports import PartitionReports
 from headgate.store.kafka.topics import wanted_topics
 from headgate.subscriptions.store import SubscriptionStore
 from headgate_api.errors import UnavailableError
@@ -150,13 +148,7 @@ def _unfinished(config: KafkaConfig, folder: Path, pulls: frozenset[int], tell: 
 def _restored(config: KafkaConfig, number: int, own: DispatcherDirectory) -> Checkpoints:
     """Makes the files of a partition of the outbox as its changelog says."""
     own.path.mkdir(parents=True)
-    CheckpointedCursors(own.cursors, Checkpoints()).close()
-    DeadLetterStore(own.dead_letters).close()
-    PartitionReports(own.reports).close()
-    ReplayStore(own.replays).close()
-    SubscriptionStore(own.subscriptions).close()
-    files = [own.cursors, own.dead_letters, own.reports, own.replays, own.subscriptions]
-    restore(config, number, files, threading.Event())
+    restore_all(config, number, own, threading.Event())
     checkpoints = Checkpoints()
     CheckpointedCursors(own.cursors, checkpoints).close()
     return checkpoints

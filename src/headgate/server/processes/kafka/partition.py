@@ -25,21 +25,19 @@ from starlette.types import ASGIApp
 from headgate.control.routing import Target
 from headgate.control.store import Store
 from headgate.deadletters.sender import DeadLetters
-from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.scheduler import Scheduler
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.outbox.shards import Shard
 from headgate.outbox.writer import OutboxChunk, RowGroup
 from headgate.replay.sender import Replaying
-from headgate.replay.store import ReplayStore
 from headgate.scan.pages import LogScanner
 from headgate.scan.source import ReadableLog
 from headgate.server.processes.kafka.partition_answers import PartitionPulls, PartitionRecordsApi
 from headgate.server.processes.shard_deliveries import DeliveryMeans, DeliveryOptions, ShardDeliveries, ShardState
 from headgate.storage.files import PARENT, DispatcherDirectory
 from headgate.store.config import KafkaConfig
-from headgate.store.kafka.changelog import ChangelogWriter, restore
+from headgate.store.kafka.changelog import ChangelogWriter, restore_all
 from headgate.store.kafka.events import TopicEvents, shared_event
 from headgate.store.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage
 from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace, TopicBacklog
@@ -53,7 +51,6 @@ from headgate.store.kafka.partition_views import (
 from headgate.store.kafka.runs import RunReports
 from headgate.store.kafka.target_reports import PartitionReports
 from headgate.subscriptions.sources import OutboxView
-from headgate.subscriptions.store import SubscriptionStore
 from headgate_api import limits
 from headgate_api.errors import HeadgateError, UnavailableError
 
@@ -193,13 +190,7 @@ class PartitionDispatcher:
         """Makes the partition's files as its changelog says; blocking."""
         with suppress(FileNotFoundError):
             shutil.rmtree(own.path)
-        CheckpointedCursors(own.cursors, Checkpoints()).close()
-        DeadLetterStore(own.dead_letters).close()
-        PartitionReports(own.reports).close()
-        ReplayStore(own.replays).close()
-        SubscriptionStore(own.subscriptions).close()
-        files = [own.cursors, own.dead_letters, own.reports, own.replays, own.subscriptions]
-        return restore(self._options.config, self._number, files, self._stopped)
+        return restore_all(self._options.config, self._number, own, self._stopped)
 
     async def _begin(self, own: DispatcherDirectory, records: int) -> None:
         means, stack = self._means, self._stack
