@@ -114,7 +114,7 @@ def samples(seed: int) -> Iterator[Sample]:
             yield Sample("com.shop.user.signed-up", {"user": {"id": f"u{rng.randrange(10_000)}", "tier": tier}})
 
 
-# --- run ------------------------------------------------------------------------------------------
+# --- the demo -------------------------------------------------------------------------------------
 
 NAMESPACE: Final = "shop"
 BROKER: Final = "events"

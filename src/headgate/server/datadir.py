@@ -155,7 +155,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-# --- datadir --------------------------------------------------------------------------------------
+# --- the directory of a server that runs ----------------------------------------------------------
 
 _OTHERS: Final = 0o077
 """Permissions that nobody but the user has."""
@@ -268,7 +268,7 @@ def _narrowed(path: Path) -> list[Path]:
     return [path]
 
 
-# --- stopped --------------------------------------------------------------------------------------
+# --- the directory of a server that does not run --------------------------------------------------
 # The data directory of a server without Kafka that does not run: for who reads all of it, or writes it anew.
 
 

@@ -366,7 +366,7 @@ def _part(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return task
 
 
-# --- dispatcher -----------------------------------------------------------------------------------
+# --- the process ----------------------------------------------------------------------------------
 
 
 def run(context: child.Context) -> None:

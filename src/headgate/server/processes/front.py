@@ -251,7 +251,7 @@ def _writer(partition: Partition, settings: Settings, wakeups: Wakeups) -> Parti
     return PartitionWriter(partition, EVENT_SCHEMA, segment_bytes_max=segment_bytes_max, on_growth=wakeups.grown)
 
 
-# --- front ----------------------------------------------------------------------------------------
+# --- the process ----------------------------------------------------------------------------------
 
 _log = structlog.get_logger(__name__)
 

@@ -216,7 +216,7 @@ class KafkaDispatcher:
                     raise error
 
 
-# --- dispatcher -----------------------------------------------------------------------------------
+# --- the process ----------------------------------------------------------------------------------
 
 _OTHER_FILES: Final = 4_096
 """Sockets to brokers, and files of partitions."""
