@@ -147,7 +147,7 @@ def test_a_new_owner_knows_a_place_before_every_row_that_it_needs(
         ]
         cursors.flush(CursorChange(handed, {}, lags, [each for each in caught_up if each not in behind]))
         needed = min([handed, *behind.values()])
-        assert cursors.load().oldest_needed == needed
+        assert cursors.load().oldest_needed == cursors.oldest_needed(handed) == needed
         assert cursors.place == place(position)
         assert len(topic.records) < 100
         if number % 20 == 0:

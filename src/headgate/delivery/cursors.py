@@ -151,6 +151,12 @@ class CursorStore(StoreFile):
         connection.executemany("DELETE FROM targets WHERE id = ?", [(target,) for target in change.done])
         connection.executemany("REPLACE INTO targets VALUES (?, ?, ?, ?)", map(_row, change.behind))
 
+    def oldest_needed(self, position: int) -> int:
+        """`Cursors.oldest_needed` for this position, without reading whole rows: writing a checkpoint asks for it."""
+        rows = self._connection.execute("SELECT lag_from, substr(pending, 1, 8) FROM targets")
+        needed = [array("q", first)[0] if first else lag_from for lag_from, first in rows]
+        return min((one for one in needed if one is not None), default=position)
+
     def clear(self) -> None:
         with self._transaction() as connection:
             for table in ("position", "watermarks", "targets"):

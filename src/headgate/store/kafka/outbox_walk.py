@@ -138,7 +138,7 @@ class CheckpointedCursors(CursorStore):
             rows = [(each.position, each.offset, encode_state(each.state)) for each in new]
             connection.executemany("REPLACE INTO checkpoints VALUES (?, ?, ?)", rows)
             stored = sorted({*stored, *(each.position for each in new)})
-            stored = self._thinned(stored, self.load().oldest_needed)
+            stored = self._thinned(stored, self.oldest_needed(change.position))
             gone = [(position,) for position in {*self._stored} - {*stored}]
             connection.executemany("DELETE FROM checkpoints WHERE position = ?", gone)
         self._stored = stored  # after a rollback, what is stored again and what is deleted again is the same
