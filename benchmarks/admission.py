@@ -34,12 +34,6 @@ from rich.table import Table
 from benchmarks.match_latency import DELIVERY, Sink
 from benchmarks.plans import Plans
 from benchmarks.tables import print_whole
-from headgate.control.admission import SERVER, Admission
-from headgate.control.egress import UrlPolicy
-from headgate.control.grants import Grants
-from headgate.control.routing import RoutingTable, Target
-from headgate.control.store import Store
-from headgate.control.together import TogetherApply
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.compiler import compile_cel
 from headgate.log.directory import LogDirectory, Partition
@@ -47,11 +41,17 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
+from headgate.objects.api.admission import SERVER, Admission
+from headgate.objects.api.grants import Grants
+from headgate.objects.api.together import TogetherApply
+from headgate.objects.kinds.egress import UrlPolicy
+from headgate.objects.kinds.routing import RoutingTable, Target
+from headgate.objects.store.store import Store
 from headgate.testing.server import Server, parts_of
-from headgate_api.control.objects import Kind
 from headgate_api.errors import HeadgateError
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import APPLY_OBJECTS_MAX, GC_YOUNG_OBJECTS
+from headgate_api.objects.kinds import Kind
 
 TRIGGERS_A_FILE = 10_000
 BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"

@@ -54,7 +54,6 @@ from headgate.auth.issuer_keys import IssuerKeys
 from headgate.auth.json_web_tokens import TrustedIssuer
 from headgate.auth.rules import AccessRule
 from headgate.auth.static_tokens import TokenFile, digest_of
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
@@ -62,6 +61,7 @@ from headgate.ingress.partitions import Partitions
 from headgate.ingress.publish_http import Ingress
 from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.server.authentication import Authentication
 from headgate.server.authorization import Authorization
 from headgate.server.hosts import HostCheck, Hosts

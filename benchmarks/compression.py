@@ -18,13 +18,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.filter.skipping.prune import DEFAULT, filter_value_rule
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.kinds.specs import LogRule
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Scan
 from headgate.scan.source import Query

@@ -26,18 +26,18 @@ import httptools
 import structlog
 import uvloop
 
-from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.post import HttpTransport
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.kinds.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.outbox.link_format import Hello, encode_hello, encode_passed, encode_row
 from headgate.server import child
 from headgate.server.processes.dispatcher import DispatcherOptions, opened
-from headgate_api.control.objects import Broker
 from headgate_api.event.model import DataKind, Event
+from headgate_api.objects.kinds import Broker
 
 BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 TOKEN = os.urandom(32)

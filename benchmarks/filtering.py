@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.filter.skipping.prune import filter_value_rule
 from headgate.ingress.encode import Entries, encode
@@ -26,6 +25,7 @@ from headgate.log.bloom import false_positive_rate, hash_count
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.kinds.specs import LogRule
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import BLOOM_BYTES_MIN
 

@@ -31,7 +31,6 @@ from benchmarks.match_latency import Sink
 from benchmarks.matcher import cpu_s
 from benchmarks.plans import Plans
 from benchmarks.tables import print_whole
-from headgate.control.routing import Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
@@ -40,6 +39,7 @@ from headgate.match.query import SparkRun, start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, task_slots
 from headgate.match.table import TableBuilder
+from headgate.objects.kinds.routing import Target
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import GC_YOUNG_OBJECTS
 

@@ -34,8 +34,6 @@ from tests.filter.hostile_filters import EVALUATED, EVENTS, LISTS, OBJECTS, REFU
 
 from benchmarks.ingress import PATH, bare
 from benchmarks.tables import print_whole
-from headgate.control.http import ERROR_HANDLERS
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.filter.cel.evaluate import program
 from headgate.filter.compile.compiler import compile_cel, compile_filter
@@ -47,6 +45,8 @@ from headgate.ingress.publish_http import Ingress
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.rpc.service import CallContext, RpcCall
 from headgate.subscriptions.api import PREFIX, SubscriptionsApi
 from headgate.subscriptions.cursor import Leases

@@ -24,7 +24,6 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import event_commit
 from headgate.ingress.http_connection import http_config
@@ -33,6 +32,7 @@ from headgate.ingress.partitions import Partitions
 from headgate.ingress.publish_http import Ingress
 from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate_api.event.http import encode_binary
 from headgate_api.event.json_format import encode_batch
 from headgate_api.event.model import DataKind, Event

@@ -27,7 +27,6 @@ from pathlib import Path
 
 import structlog
 
-from headgate.control.routing import DeliveryRules, RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.compiler import compile_filter
 from headgate.log.directory import LogDirectory, Partition
@@ -36,6 +35,7 @@ from headgate.match.driver_link import LinkAddress
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
+from headgate.objects.kinds.routing import DeliveryRules, RoutingTable, Target
 from headgate.outbox.link_format import LinkEndpoint
 from headgate_api.event.model import DataKind, Event
 

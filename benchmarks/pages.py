@@ -28,16 +28,16 @@ from rich.table import Table
 
 from benchmarks.load import subscribers
 from benchmarks.tables import print_whole
-from headgate.control.admission import Admission
-from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.api.admission import Admission
+from headgate.objects.store.store import Store
 from headgate.settings import Settings
 from headgate.testing.server import Server, object_of
-from headgate_api.control.objects import Kind
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import BATCH_EVENTS_MAX
+from headgate_api.objects.kinds import Kind
 
 LIMIT_MS = 200
 """What people feel as at once."""

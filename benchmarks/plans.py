@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from headgate.control.plans import PlanDecoder, encode_plan
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter
+from headgate.objects.store.plans import PlanDecoder, encode_plan
 
 TEMPLATE = 987_654_321
 CHECKED = 97

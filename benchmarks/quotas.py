@@ -38,7 +38,7 @@ from rich.table import Table
 
 from benchmarks.latency import Receiver
 from benchmarks.tables import print_whole
-from headgate.control.quotas import PUBLISH_EVENTS
+from headgate.objects.kinds.quotas import PUBLISH_EVENTS
 from headgate.testing.server import Server, free_port
 
 TIMES = 10

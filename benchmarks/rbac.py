@@ -26,8 +26,8 @@ from headgate.auth.authorizer import (
 from headgate.auth.context import USER
 from headgate.auth.rules import Attributes
 from headgate.auth.user import User, authenticated
-from headgate.control.bootstrap import ROLES
-from headgate.control.rbac_rules import access_rules
+from headgate.objects.api.bootstrap import ROLES
+from headgate.objects.kinds.rbac_rules import access_rules
 from headgate.server.authorization import AuthorizedRequests
 
 RULES = {RoleKey(name): access_rules(rules) for name, rules in ROLES.items()}

@@ -34,9 +34,8 @@ from rich.table import Table
 
 from benchmarks.shards import own_s
 from benchmarks.tables import print_whole
-from headgate.outbox.shards import dispatcher_of
-from headgate.store.kafka.events import headers_of
-from headgate.store.kafka.outbox_records import (
+from headgate.backend.kafka.events import headers_of
+from headgate.backend.kafka.outbox_records import (
     EVENT,
     HEAD,
     HEADER,
@@ -46,7 +45,8 @@ from headgate.store.kafka.outbox_records import (
     decode,
     decode_event,
 )
-from headgate.store.kafka.records import KafkaRecord, decode_stored, encode_record
+from headgate.backend.kafka.records import KafkaRecord, decode_stored, encode_record
+from headgate.outbox.shards import dispatcher_of
 from headgate_api.event.model import DataKind, Event
 
 OUTBOX: Final = 4

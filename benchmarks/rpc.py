@@ -22,7 +22,6 @@ import uvloop
 from grpc import aio
 
 from benchmarks.ingress import DIFFERENT, PATH, bare, drive, event, requests
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import event_commit
 from headgate.ingress.http_connection import http_config
@@ -33,6 +32,7 @@ from headgate.ingress.publish_http import Ingress
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.server.rpc import serving
 from headgate.testing.server import free_port
 from headgate_api.limits import GC_YOUNG_OBJECTS, PUBLISH_REQUESTS_MAX

@@ -17,13 +17,13 @@ from typing import cast
 import uvloop
 
 from benchmarks.dispatch import BROKER, PARALLEL, cpu_s, event, subscriber
-from headgate.control.secret_store import SecretTable
 from headgate.delivery.authentication import Access, RequestAuthentication, message_id
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.retry import SYSTEM, Outcome
-from headgate_api.control.metadata import Metadata
-from headgate_api.control.objects import AuthSpec, Secret, SecretAuth, SecretReference
+from headgate.objects.store.secret_store import SecretTable
+from headgate_api.objects.kinds import AuthSpec, Secret, SecretAuth, SecretReference
+from headgate_api.objects.metadata import Metadata
 
 _TAKEN = Outcome(202)
 

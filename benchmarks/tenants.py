@@ -39,7 +39,6 @@ from benchmarks.match_latency import DELIVERY, Sink
 from benchmarks.matcher import THREADS, cpu_s, read
 from benchmarks.plans import Plans
 from benchmarks.tables import print_whole
-from headgate.control.routing import RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
@@ -48,6 +47,7 @@ from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
 from headgate.match.table import build_table
+from headgate.objects.kinds.routing import RoutingTable, Target
 from headgate_api.event.model import DataKind, Event
 
 SUBSCRIBERS, FILTERS = 3, 5

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clusters import LocalCluster, launched
-from headgate.store.kafka.spark_jars import jars
+from headgate.backend.kafka.spark_jars import jars
 from headgate.testing.server import free_port
 from headgate_api.errors import UnavailableError
 

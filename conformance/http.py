@@ -18,13 +18,13 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from conformance.cases import CaseError, Result, judged, read
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context, context_of
 from headgate.ingress.encode import Entries
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.publish_http import Ingress
 from headgate.log.group_commit import SubmitChain
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate_api.event.model import DataKind, Event
 
 KNOWN: Final = {

@@ -12,7 +12,7 @@ if [ -n "${JAVA_HOME:-}" ]; then PATH="$JAVA_HOME/bin:$PATH"; fi
 rm -rf "$classes" && mkdir -p "$classes" "$(dirname "$out")"
 without=()
 if [ -n "${CI:-}" ] || command -v mvn >/dev/null; then
-  jars="$jars/*:$(.venv/bin/python -m headgate.store.kafka.spark_jars)"
+  jars="$jars/*:$(.venv/bin/python -m headgate.backend.kafka.spark_jars)"
 else
   echo "setup: there is no Maven, so the connector is built without its sink for Kafka"
   without=(-not -path '*/connector/kafka/*')

@@ -15,9 +15,9 @@ from clusters.kafka import Kafka
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+from headgate.backend.kafka.spark_jars import spark_jars
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, task_slots
-from headgate.store.kafka.spark_jars import spark_jars
 from headgate_api.event.json_text import allow_deep_json
 from tests.support import DEPTH, examples
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from headgate.store.kafka.spark_jars import cache_directory
+from headgate.backend.kafka.spark_jars import cache_directory
 from tests.support import missing
 
 

@@ -20,9 +20,9 @@ from clusters.kafka import Kafka
 from clusters.spark import SparkCluster
 
 from examples.cluster.ledger import ORDERED
+from headgate.backend.config import TopicsConfig
+from headgate.backend.kafka.matcher import REHEARSED, STANDS_BY
 from headgate.demo.run import BROKER, NAMESPACE, TRIGGERS, trigger_spec
-from headgate.store.config import TopicsConfig
-from headgate.store.kafka.matcher import REHEARSED, STANDS_BY
 from headgate.testing.server import ApiError, Object, Server, parts_of
 from headgate_api.errors import UnavailableError
 

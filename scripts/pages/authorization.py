@@ -7,13 +7,13 @@ from typing import Final
 
 from headgate.auth.routes import CALLS, ROUTES, RightOfCall, RightOfRoute
 from headgate.auth.rules import Attributes
-from headgate.control.bootstrap import ROLES
-from headgate.control.rbac_rules import access_rules
+from headgate.objects.api.bootstrap import ROLES
+from headgate.objects.kinds.rbac_rules import access_rules
 from scripts.pages.cell import row
 
 HEAD: Final = """# Rights
 
-<!-- Written by `make pages` from src/headgate/auth/routes.py and src/headgate/control/bootstrap.py: edit those. -->
+<!-- Written by `make pages` from src/headgate/auth/routes.py and src/headgate/objects/api/bootstrap.py: edit those. -->
 
 Where a method of [authentication](../howto/authenticate.md) is configured, every request needs the right of its line. [Authorize](../howto/authorize.md) shows how roles give rights. A path that is in no line needs `get` on itself as a `nonResourceURL`; one below `/apis` or `/api/v1` needs all rights.
 

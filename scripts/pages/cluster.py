@@ -8,14 +8,14 @@ from typing import Final
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from headgate.store import config
-from headgate.store.config_file import meanings
-from headgate.store.kafka.topics import wanted_topics
+from headgate.backend import config
+from headgate.backend.config_file import meanings
+from headgate.backend.kafka.topics import wanted_topics
 from scripts.pages.cell import row
 
 HEAD: Final = """# Configuration of a deployment on Kafka
 
-<!-- Written by `make pages` from src/headgate/store/config.py: edit that. -->
+<!-- Written by `make pages` from src/headgate/backend/config.py: edit that. -->
 
 The sections of [`headgate.yaml`](../howto/configure.md) that describe a deployment; [`headgate cluster`](cli.md#headgate-cluster) reads no others. [Settings](settings.md) of a server may stand beside them. [Run on Kafka](../howto/kafka.md) has an example, and says what works today. A name that is not here is refused, and so is a secret: give `sasl.password_file`, the path of a file, in place of `sasl.password`; one line break at its end is not part of it.
 """

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from headgate.backend.config_file import config_schema, meanings
 from headgate.settings import Settings
-from headgate.store.config_file import config_schema, meanings
 from scripts.pages.cell import row
 
 HEAD: Final = """# Settings

@@ -23,8 +23,8 @@ from typing import Final
 
 import msgspec
 
-from headgate_api.control.objects import OWN_API_VERSION
 from headgate_api.limits import BACKTEST_HOURS_MAX
+from headgate_api.objects.kinds import OWN_API_VERSION
 
 
 class WindowCount(msgspec.Struct, frozen=True):

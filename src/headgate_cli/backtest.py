@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from headgate_api.backtest import BacktestPage, BacktestRequest, BacktestResult, BacktestSummary
-from headgate_api.control.objects import OWN_API_VERSION
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
 from headgate_api.limits import BACKTEST_HOURS_MAX, BACKTEST_S_MAX
+from headgate_api.objects.kinds import OWN_API_VERSION
 from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,

@@ -21,11 +21,11 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 import typer
 
-from headgate_api.control.metadata import duration_s
-from headgate_api.control.objects import Kind
 from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.event.json_text import decode_strictly
 from headgate_api.event.names import full_name
+from headgate_api.objects.kinds import Kind
+from headgate_api.objects.metadata import duration_s
 from headgate_cli import access
 
 SERVER_DEFAULT: Final = "http://127.0.0.1:8080"

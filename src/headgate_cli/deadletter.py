@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 import typer
 
-from headgate_api.control.objects import OWN_API_VERSION
 from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_api.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT
+from headgate_api.objects.kinds import OWN_API_VERSION
 from headgate_cli.client import (
     SERVER_DEFAULT,
     JsonOption,

@@ -15,9 +15,11 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from headgate_api.control.bodies import MERGE_PATCH, is_namespace, kind_of
-from headgate_api.control.manifests import Document, ManifestError, read_path, read_text
-from headgate_api.control.objects import (
+from headgate_api.errors import InvalidInputError
+from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
+from headgate_api.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, MANIFEST_BYTES_MAX
+from headgate_api.objects.bodies import MERGE_PATCH, is_namespace, kind_of
+from headgate_api.objects.kinds import (
     APPLIED_TOGETHER,
     FILTER_ANNOTATION,
     FILTERS_ANNOTATION,
@@ -25,9 +27,7 @@ from headgate_api.control.objects import (
     PAUSED_ANNOTATION,
     Kind,
 )
-from headgate_api.errors import InvalidInputError
-from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
-from headgate_api.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, MANIFEST_BYTES_MAX
+from headgate_api.objects.manifests import Document, ManifestError, read_path, read_text
 from headgate_cli.client import (
     SERVER_DEFAULT,
     ApiRefusedError,

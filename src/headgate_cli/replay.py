@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from headgate_api.control.objects import OWN_API_VERSION
 from headgate_api.errors import InvalidInputError
 from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_api.limits import REPLAY_RATE_DEFAULT
+from headgate_api.objects.kinds import OWN_API_VERSION
 from headgate_cli.client import (
     SERVER_DEFAULT,
     Broker,

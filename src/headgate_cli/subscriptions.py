@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from headgate_api.control.objects import Kind
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
 from headgate_api.limits import PULL_EVENTS_DEFAULT
+from headgate_api.objects.kinds import Kind
 from headgate_cli.client import (
     SERVER_DEFAULT,
     JsonOption,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate_api.control.objects import OWN_API_VERSION
+from headgate_api.objects.kinds import OWN_API_VERSION
 from headgate_cli.client import SERVER_DEFAULT, JsonOption, Server, api_path, counted, request
 
 

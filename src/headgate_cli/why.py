@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 
 import typer
 
-from headgate_api.control.objects import Kind
 from headgate_api.errors import NotFoundError
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
 from headgate_api.event.status import status_text
 from headgate_api.limits import TRACE_EVENTS_MAX
+from headgate_api.objects.kinds import Kind
 from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,

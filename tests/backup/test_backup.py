@@ -24,13 +24,13 @@ from headgate.backup.capture import BackupFailedError
 from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupNewerError, Manifest
 from headgate.backup.restoring import examine, restore_backup
 from headgate.backup.writing import BackupUnwritableError, write_backup
-from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorChange, CursorStore
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.retention import retain
 from headgate.log.writer import PartitionWriter
+from headgate.objects.store.store import Store
 from headgate.server import datadir
 from headgate.server.datadir import DataDirectoryError
 from headgate.settings import Settings

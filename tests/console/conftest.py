@@ -15,12 +15,12 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from headgate.auth.static_tokens import new_token
-from headgate.control.admission import Admission
-from headgate.control.reconciler import Reconciler
-from headgate.control.store import Store
+from headgate.objects.api.admission import Admission
+from headgate.objects.store.reconciler import Reconciler
+from headgate.objects.store.store import Store
 from headgate.storage.commit import record_path
 from headgate.testing.server import Server, free_port
-from headgate_api.control.objects import Kind
+from headgate_api.objects.kinds import Kind
 from tests.auth.provider import Provider
 from tests.console.browser import Console, launched, opened
 from tests.support import times, token_line

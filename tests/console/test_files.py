@@ -15,8 +15,8 @@ from starlette.applications import Starlette
 
 from headgate.auth.configuration import ClaimMappings, ClaimOrExpression, IssuerSettings, JwtSettings
 from headgate.console.routes import FOLDER, ConsoleRoutes, SignIn, read_files, sign_in_of
-from headgate.control import status
-from headgate.control.http import ERROR_HANDLERS
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.kinds import status
 from headgate_api.errors import InvalidInputError
 from headgate_cli.main import COMMANDS
 

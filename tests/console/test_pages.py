@@ -13,7 +13,7 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from playwright.sync_api import expect
 
 from headgate.testing.server import ApiError
-from headgate_api.control.objects import PAUSED_ANNOTATION
+from headgate_api.objects.kinds import PAUSED_ANNOTATION
 from tests.console.browser import PATIENCE_MS, Console
 from tests.console.conftest import GOLD, HOSTILE, MANY, QUOTED, SHOP, Shop
 

@@ -14,12 +14,12 @@ import pytest
 from starlette.applications import Starlette
 from typer.testing import CliRunner
 
-from headgate.control.http import ERROR_HANDLERS
 from headgate.deadletters import api as letters_api
 from headgate.deadletters import store as letters_module
 from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
+from headgate.objects.api.http import ERROR_HANDLERS
 from headgate_cli import deadletter
 from tests.deadletters.test_sender import letter
 from tests.delivery.harness import attempt_service, event, target

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.admission import Admission
-from headgate.control.quotas import DEAD_LETTERS
-from headgate.control.shared_quotas import SharedQuotas
-from headgate.control.store import Store
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterStore, Ended
+from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.quotas import DEAD_LETTERS
+from headgate.objects.store.store import Store
+from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe.metrics import QUOTA_DEAD_LETTERS
 from headgate_api import limits
-from headgate_api.control.objects import Kind, ObjectKey
+from headgate_api.objects.kinds import Kind, ObjectKey
 from tests.deadletters.test_sender import letter
 from tests.delivery.harness import (
     EventLog,

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from headgate.control.routing import PullRules, Target
 from headgate.deadletters import store as letters_module
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import (
@@ -27,6 +26,7 @@ from headgate.deadletters.store import (
 from headgate.delivery.events import Headers
 from headgate.delivery.retry import Outcome
 from headgate.filter.compile.plan import Verdict
+from headgate.objects.kinds.routing import PullRules, Target
 from headgate.observe import metrics
 from headgate.storage.files import DispatcherDirectory
 from headgate_api import limits

@@ -14,8 +14,6 @@ import httptools
 import pytest
 import uvloop
 
-from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.delivery.attempt_service import AttemptService, Replies
 from headgate.delivery.post import Transport
 from headgate.delivery.retry import SYSTEM
@@ -24,6 +22,8 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.kinds.routing import DeliveryRules, RoutingTable, Target, TargetReport
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.outbox.link_format import Hello, encode_hello, encode_passed, encode_row
 from headgate.server.processes.dispatcher import Dispatcher, DispatcherOptions, opened
 from headgate_api.event.model import DataKind, Event

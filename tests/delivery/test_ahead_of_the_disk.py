@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.routing import PullRules
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore
 from headgate.log.directory import Partition
 from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
+from headgate.objects.kinds.routing import PullRules
 from headgate_api import limits
 from tests.delivery.harness import (
     EventLog,

@@ -15,9 +15,6 @@ import pytest
 from aiohttp import web
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from headgate.control.admission import Admission
-from headgate.control.credentials import CredentialsError, credentials_of, secret_with_defaults
-from headgate.control.store import Store
 from headgate.delivery.attempt_service import OutgoingMessage, Recipient
 from headgate.delivery.authentication import Access
 from headgate.delivery.journal import Origin
@@ -25,9 +22,12 @@ from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import SYSTEM, Fate, Outcome, judge
 from headgate.delivery.subscribers import Subscriber, SubscriberHealth
+from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.credentials import CredentialsError, credentials_of, secret_with_defaults
+from headgate.objects.store.store import Store
 from headgate.storage.keyring import Keyring
 from headgate_api import limits
-from headgate_api.control.objects import (
+from headgate_api.objects.kinds import (
     AuthSpec,
     HeaderAuth,
     Kind,
@@ -496,7 +496,7 @@ def test_certificates_and_users_that_are_none() -> None:
 
 
 def secret_of(**values: str) -> Callable[[str], Secret]:
-    from headgate_api.control.objects import Metadata
+    from headgate_api.objects.kinds import Metadata
 
     made = Secret(api_version="v1", kind="Secret", metadata=Metadata(name="s"), string_data=values)
     return lambda _: secret_with_defaults(made)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.credentials import ClientTls
 from headgate.delivery.post import HttpTransport, PostOptions
 from headgate.delivery.retry import Outcome
+from headgate.objects.kinds.credentials import ClientTls
 from headgate_api import limits
 from tests.certificates import Authority
 from tests.delivery.harness import run

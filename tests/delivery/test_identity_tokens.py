@@ -11,18 +11,18 @@ import jwt
 import pytest
 
 from headgate.auth.user import subject_of
-from headgate.control.store import Store
 from headgate.delivery.authentication import Access, RequestAuthentication
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import SYSTEM, Outcome
 from headgate.delivery.tokens import Identity, IdentityTokens
+from headgate.objects.store.store import Store
 from headgate.storage.keyring import Keyring
-from headgate_api.control.objects import AuthSpec
 from headgate_api.limits import SIGNING_KEY_EARLY_S, SIGNING_KEY_LIFE_S
-from tests.control.support import Server, running
-from tests.control.test_secrets import files_with
+from headgate_api.objects.kinds import AuthSpec
 from tests.delivery.harness import run
 from tests.delivery.test_authentication import Receiver, Secrets, ref
+from tests.objects.support import Server, running
+from tests.objects.test_secrets import files_with
 
 KEYS = Keyring({"k1": bytes(32)})
 WHO = Identity(subject_of("shop/crm"), "https://crm.example/")
@@ -134,7 +134,7 @@ def test_without_a_key_nothing_is_sent(tmp_path: Path) -> None:
 
 
 def test_an_audience_goes_with_other_credentials(tmp_path: Path) -> None:
-    from headgate_api.control.objects import HeaderAuth
+    from headgate_api.objects.kinds import HeaderAuth
 
     secrets = Secrets(tmp_path)
     secrets.put(value="k")

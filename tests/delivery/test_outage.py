@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from headgate.control.specs import delivery_rules
 from headgate.delivery import subscribers
 from headgate.delivery.cursors import Tried
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Clocks, Outcome, backoff_s, is_left
 from headgate.delivery.subscribers import SubscriberHealth
 from headgate.delivery.targets import TargetState
+from headgate.objects.kinds.specs import delivery_rules
 from headgate.testing.server import free_port
 from headgate_api import limits
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, spec, target

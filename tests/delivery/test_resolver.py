@@ -13,8 +13,6 @@ import pytest
 
 from headgate.auth.context import current_user
 from headgate.auth.user import User, authenticated, sender_of
-from headgate.control.credentials import ClientTls
-from headgate.control.egress import Listener, UrlPolicy
 from headgate.delivery import http_connections
 from headgate.delivery import resolver as resolver_module
 from headgate.delivery.http_connections import ConnectionPools
@@ -22,6 +20,8 @@ from headgate.delivery.post import HttpTransport
 from headgate.delivery.resolver import Hop, Route
 from headgate.delivery.resolver import Routes as ResolvedRoutes
 from headgate.delivery.retry import Outcome
+from headgate.objects.kinds.credentials import ClientTls
+from headgate.objects.kinds.egress import Listener, UrlPolicy
 from headgate.server.processes.shard_deliveries import SenderIdentity
 from headgate.settings import networks_of
 from headgate_api import limits

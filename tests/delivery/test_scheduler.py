@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.control.routing import RoutingTable
 from headgate.delivery.attempt_service import Answered
 from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
 from headgate.delivery.dead_letter import DeadLetter
@@ -25,6 +24,7 @@ from headgate.delivery.retry import Answer, Outcome
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.event.trace import Context
+from headgate.objects.kinds.routing import RoutingTable
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.outbox.writer import OutboxChunk, RowGroup
 from headgate_api import limits

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from headgate.control.plans import PlanDecoder, encode_plan
-from headgate.control.routing import Target
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import UNBOUNDED_BYTES, Verdict
+from headgate.objects.kinds.routing import Target
+from headgate.objects.store.plans import PlanDecoder, encode_plan
 from headgate_api.event.model import DataKind, Event
 from tests.delivery.harness import BROKER, spec
 

@@ -12,19 +12,19 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from headgate.control.egress import UrlPolicy
-from headgate.control.handshake_grants import allowed_per_s
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import SYSTEM, Fate, Outcome, judge
 from headgate.delivery.subscribers import Subscriber
 from headgate.delivery.webhook_handshake import Handshakes
+from headgate.objects.kinds.egress import UrlPolicy
+from headgate.objects.store.handshake_grants import allowed_per_s
 from headgate.server.peers.inward import inside
 from headgate_api import limits
-from tests.control.support import Server, running
 from tests.delivery.harness import attempt_service, event, run, spec, target
 from tests.delivery.test_authentication import Receiver
+from tests.objects.support import Server, running
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headgate.control.admission import Admission
-from headgate.control.bootstrap import load
-from headgate.control.store import Store
 from headgate.filter.compile.compiler import compile_cel
+from headgate.objects.api.admission import Admission
+from headgate.objects.api.bootstrap import load
+from headgate.objects.store.store import Store
 from headgate_cli import deadletter as cli_deadletter
 from headgate_cli import objects as cli_objects
 from headgate_cli.main import app

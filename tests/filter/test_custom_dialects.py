@@ -14,15 +14,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from headgate.control.plans import filter_compiler
 from headgate.filter.dialects import custom
+from headgate.objects.store.plans import filter_compiler
 from tests.support import REPOSITORY
 
 PROGRAM = """
 import json, sys
-from headgate_api.control.objects import Metadata, Subscription, SubscriptionSpec
-from headgate.control.plans import filter_compiler
-from headgate.control.specs import compiler_input, field_as_written
+from headgate_api.objects.kinds import Metadata, Subscription, SubscriptionSpec
+from headgate.objects.store.plans import filter_compiler
+from headgate.objects.kinds.specs import compiler_input, field_as_written
 from headgate_api.errors import HeadgateError
 from headgate.filter.compile.compiler import compile_filter
 

@@ -5,11 +5,11 @@ import json
 
 from headgate.auth.context import USER
 from headgate.auth.user import ANONYMOUS
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import StoredEvent
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.publish_http import Ingress
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate_api.event.http import encode_binary
 
 

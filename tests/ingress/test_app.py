@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from headgate.auth.user import authenticated
-from headgate.control.egress import RESERVED_NAMESPACES
+from headgate.objects.kinds.egress import RESERVED_NAMESPACES
 from headgate.observe.metrics import EVENTS_ACCEPTED, REQUESTS_REFUSED, STORE_SECONDS
 from headgate_api.errors import OverloadedError, TooLargeError, UnavailableError
 from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON

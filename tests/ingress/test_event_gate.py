@@ -20,12 +20,12 @@ from headgate.auth.event_policies import (
     SenderRule,
 )
 from headgate.auth.user import User, authenticated
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.ingress.event_gate import EventGate, EventPolicyTimeError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.publish_http import Ingress
 from headgate.ingress.publish_rpc import PublishRpc
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate_api import limits
 from headgate_api.event.model import DataKind, Event
 from headgate_api.rpc.events import to_message

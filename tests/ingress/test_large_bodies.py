@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.ingress import intake
 from headgate.ingress import publish_http as ingress_app
 from headgate.ingress.partitions import Partitions
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON, decode_request
 from headgate_api.event.model import Event
 from headgate_api.limits import BATCH_EVENTS_MAX, DECODE_BYTES_INLINE, DECODE_CONTAINERS_INLINE, PUBLISH_EVENTS_MAX

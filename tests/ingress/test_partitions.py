@@ -5,13 +5,13 @@ import msgspec
 import pytest
 import xxhash
 
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import StoredEvent
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import NumberedEntries
 from headgate.log.group_commit import SubmitChain
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.shares import PlacesTakenError
 from headgate_api.errors import OverloadedError, UnavailableError
 from headgate_api.event.model import Event, EventColumns

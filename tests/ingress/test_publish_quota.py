@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.control.admission import Admission
-from headgate.control.quotas import PUBLISH_BYTES, PUBLISH_EVENTS
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.control.store import Store
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.publish_http import Ingress
 from headgate.ingress.publish_quota import PublishQuotas, TokenBucket
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.log.group_commit import LogUnavailableError
+from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.quotas import PUBLISH_BYTES, PUBLISH_EVENTS
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
+from headgate.objects.store.store import Store
 from headgate.observe.metrics import EVENTS_ACCEPTED, QUOTA_EVENTS, QUOTA_REFUSED, REQUESTS_REFUSED
-from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.event.http import encode_binary
 from headgate_api.event.json_format import encode_batch
 from headgate_api.event.model import Event
 from headgate_api.limits import QUOTA_RETRY_AFTER_S_MAX
+from headgate_api.objects.kinds import Kind, ObjectKey
 from tests.calls import served
 from tests.ingress.support import Answer, FakeLog, call, fallback
 from tests.ingress.test_publish_rpc import Log, opened, request, said

@@ -18,7 +18,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from headgate.auth.context import current_user
 from headgate.auth.user import ANONYMOUS_NAME, authenticated
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.ingress import publish_rpc
 from headgate.ingress.encode import event_commit
@@ -29,6 +28,7 @@ from headgate.ingress.publish_rpc import PublishRpc, decode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.observe.tracing import Tracing
 from headgate.rpc.service import RpcCall
 from headgate.rpc.wire import parsed
@@ -416,7 +416,7 @@ def test_a_broker_that_goes_ends_its_streams(tmp_path: Path) -> None:
     run(work())
 
 
-# --- producers that number their events: what holds for every store is in tests/store/numbered_contract.py ----------
+# --- producers that number their events: what holds for every store is in tests/backend/numbered_contract.py ----------
 
 
 class Failing:

@@ -13,7 +13,6 @@ import pytest
 import structlog
 import uvicorn
 
-from headgate.control.specs import DEFAULT_RULE, LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.filter.skipping.prune import filter_value_rule
 from headgate.ingress import http_connection as protocol
@@ -28,6 +27,7 @@ from headgate.log.format import Codec
 from headgate.log.group_commit import ChunkCommit
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.kinds.specs import DEFAULT_RULE, LogRule, ServedBroker
 from headgate.observe.metrics import CONNECTIONS_CLOSED, REQUESTS_REFUSED
 from headgate_api import limits
 from headgate_api.event.http import encode_binary

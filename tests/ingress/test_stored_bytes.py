@@ -12,10 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.admission import Admission
-from headgate.control.quotas import STORED_BYTES, QuotaBoard, usage_in
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.intake import Intake
 from headgate.ingress.publish_http import Ingress
@@ -24,12 +20,17 @@ from headgate.ingress.stored_bytes import StoredBytes
 from headgate.log.directory import LogDirectory
 from headgate.log.retention import retain
 from headgate.log.writer import PartitionWriter
+from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.quotas import STORED_BYTES
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
+from headgate.objects.store.quota_usage import QuotaBoard, usage_in
+from headgate.objects.store.store import Store
 from headgate.server.processes.front import FrontLog, front_log
 from headgate.settings import Settings
-from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.event.http import encode_binary
 from headgate_api.event.model import Event
 from headgate_api.limits import QUOTA_RETRY_AFTER_S_MAX
+from headgate_api.objects.kinds import Kind, ObjectKey
 from tests.ingress.support import call, fallback
 from tests.match.events import append, event
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.control.admission import Admission
-from headgate.control.reconciler import Reconciler
-from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.log.directory import LogDirectory
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate_api.control.objects import Kind
+from headgate.objects.api.admission import Admission
+from headgate.objects.store.reconciler import Reconciler
+from headgate.objects.store.store import Store
 from headgate_api.event.model import DataKind, Event
-from tests.control.support import trigger
+from headgate_api.objects.kinds import Kind
+from tests.objects.support import trigger
 
 START_US = 1_767_225_600_000_000  # 2026-01-01
 HOUR_US = 3_600_000_000

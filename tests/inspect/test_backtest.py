@@ -20,13 +20,13 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 
-from headgate.control.http import ERROR_HANDLERS
-from headgate.control.store import Store
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.skipping.prune import filter_value_rule
 from headgate.inspect import backtest as backtest_module
 from headgate.inspect.backtest import BacktestApi, Backtests
 from headgate.log.directory import LogDirectory
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.store.store import Store
 from headgate.scan import counting
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.counting import CountPage, CountRequest, LogCounter, windows
@@ -35,8 +35,8 @@ from headgate.server.peers.reader_client import ReaderScanner, count_route
 from headgate.shares import PlacesTakenError
 from headgate_api import limits
 from headgate_api.backtest import BacktestPage, BacktestRequest, BacktestResult, BacktestSummary
-from headgate_api.control.errors import ObjectNotFoundError
 from headgate_api.errors import InvalidInputError
+from headgate_api.objects.errors import ObjectNotFoundError
 from headgate_api.positions import PositionError
 from tests.commands import headgate
 from tests.inspect.stored_orders import HOUR_US, START_US, TRIGGERS, PlainCount, StoredOrder, fill

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.control.admission import Admission
 from headgate.inspect import catalogue, log_follower
 from headgate.inspect.catalogue import Catalogues, FlowNotFoundError
 from headgate.inspect.flows import FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory
+from headgate.objects.api.admission import Admission
 from headgate.scan.chunks import ChunkLog
 from headgate_api import limits
-from headgate_api.control.errors import ObjectNotFoundError
-from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.event.model import DataKind, Event
-from tests.control.support import broker, trigger
+from headgate_api.objects.errors import ObjectNotFoundError
+from headgate_api.objects.kinds import Kind, ObjectKey
 from tests.inspect.test_why import World, event
 from tests.inspect.test_why import world as _world
+from tests.objects.support import broker, trigger
 
 KEY = ObjectKey(Kind.BROKER, "default", "default")
 

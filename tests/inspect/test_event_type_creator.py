@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control import writes
-from headgate.control.admission import Admission
 from headgate.inspect.catalogue import EventTypeCreator
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory
+from headgate.objects.api.admission import Admission
+from headgate.objects.store import writes
 from headgate.scan.chunks import ChunkLog
 from headgate_api import limits
-from headgate_api.control.objects import EventType, Kind, ObjectKey, decode_stored
+from headgate_api.objects.kinds import EventType, Kind, ObjectKey, decode_stored
 from tests.inspect.test_why import World, event
 from tests.inspect.test_why import world as _world
 

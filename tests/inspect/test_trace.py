@@ -8,7 +8,6 @@ from typing import Any, Self, cast
 
 import pytest
 
-from headgate.control.store import Store
 from headgate.delivery.journal import Origin
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import place_root, with_lineage
@@ -20,9 +19,10 @@ from headgate.inspect.trace import EventTrace, Tracer
 from headgate.inspect.views import timeline
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.store.store import Store
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
-from headgate_api.control.objects import Broker, Kind, Metadata, ObjectKey
 from headgate_api.event.model import Event
+from headgate_api.objects.kinds import Broker, Kind, Metadata, ObjectKey
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until
 

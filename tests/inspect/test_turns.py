@@ -11,14 +11,14 @@ from starlette.applications import Starlette
 
 from headgate.auth.context import USER
 from headgate.auth.user import authenticated
-from headgate.control.http import ERROR_HANDLERS
-from headgate.control.store import Store
 from headgate.inspect import api
 from headgate.inspect.api import InspectApi
 from headgate.inspect.catalogue import Catalogues, CatalogueView
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.store.store import Store
 from headgate.observe.metrics import PLACES
-from headgate_api.control.objects import ObjectKey
 from headgate_api.limits import INSPECT_THREADS
+from headgate_api.objects.kinds import ObjectKey
 
 _TAKEN = PLACES.labels("inspections")
 

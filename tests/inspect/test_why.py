@@ -13,9 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.control.admission import Admission
-from headgate.control.reconciler import Reconciler
-from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
 from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor, Tried
 from headgate.delivery.journal import Journal, Origin
@@ -31,16 +28,19 @@ from headgate.inspect.log_follower import LogFollower
 from headgate.inspect.why import Why
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.api.admission import Admission
+from headgate.objects.store.reconciler import Reconciler
+from headgate.objects.store.store import Store
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.scan.chunks import ChunkLog
 from headgate.storage.files import DispatcherDirectory
 from headgate_api import limits
-from headgate_api.control.errors import ObjectNotFoundError
-from headgate_api.control.objects import Kind, ObjectKey, Trigger
 from headgate_api.event import rfc3339
 from headgate_api.event.model import DataKind, Event
+from headgate_api.objects.errors import ObjectNotFoundError
+from headgate_api.objects.kinds import Kind, ObjectKey, Trigger
 from headgate_cli.why import _entry_text
-from tests.control.support import broker, trigger
+from tests.objects.support import broker, trigger
 
 CEL = 'ce.type == "order" && data.amount > 100'
 
@@ -431,7 +431,7 @@ def call(world: World, query: str, path: str = "triggers/t/why") -> tuple[int, d
     """The HTTP handler, without a server."""
     from starlette.applications import Starlette
 
-    from headgate.control.http import ERROR_HANDLERS
+    from headgate.objects.api.http import ERROR_HANDLERS
 
     log = LogDirectory(world.data / "log", "stop")
     records, catalogues = FileRecords(world.data, log), Catalogues(LogFollower(ChunkLog(log)), world.store)

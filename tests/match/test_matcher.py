@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from headgate.control.routing import RoutingTable
 from headgate.match.driver_link import LinkAddress, Message
 from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
 from headgate.match.matcher import Matcher
+from headgate.objects.kinds.routing import RoutingTable
 from headgate.outbox.link_format import LinkEndpoint, RunActive, RunRejected
 from headgate_api import limits
 from headgate_api.errors import UnavailableError

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate.control.routing import DeliveryRules, RoutingTable, Target
 from headgate.filter.compile.compiler import compile_filter
 from headgate.log.directory import LogDirectory
 from headgate.match.driver_link import DriverLinks
 from headgate.match.matcher import Matcher
 from headgate.match.runner import SparkRunner
+from headgate.objects.kinds.routing import DeliveryRules, RoutingTable, Target
 from tests.match.events import append, event, writing
 from tests.match.fakes import PATIENCE_S, FakeDispatcher
 

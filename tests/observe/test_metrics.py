@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.observe import exposition, metrics
 from headgate.observe.metrics import DECLARED, OTHER, Counter, Gauge, Histogram
-from headgate_api.control.errors import UnknownBrokerError
 from headgate_api.limits import METRICS_STALE_S, METRICS_TRIGGERS_MAX
+from headgate_api.objects.errors import UnknownBrokerError
 
 ROOT = Path(__file__).parents[2]
 _SUFFIXES = ("_bucket", "_sum", "_count")

@@ -13,9 +13,9 @@ import yaml
 from examples.subscriber import parser
 from jsonschema import Draft7Validator
 
-from headgate.control.admission import Admission
-from headgate.control.bootstrap import load
-from headgate.control.store import Store
+from headgate.objects.api.admission import Admission
+from headgate.objects.api.bootstrap import load
+from headgate.objects.store.store import Store
 from headgate.server.hosts import Hosts
 from headgate.server.listening import check_not_open
 from headgate.settings import Settings

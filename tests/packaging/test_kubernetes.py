@@ -15,13 +15,13 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from headgate.backend.config_file import load
+from headgate.backend.kafka.match_run import java_options
+from headgate.backend.kafka.topics import wanted_topics
 from headgate.server.listening import check_not_open
 from headgate.server.parts import ROLES
 from headgate.server.peers.instance import advertised_url
 from headgate.settings import Settings
-from headgate.store.config_file import load
-from headgate.store.kafka.match_run import java_options
-from headgate.store.kafka.topics import wanted_topics
 from tests.support import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "kubernetes"

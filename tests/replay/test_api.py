@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from headgate.control.admission import Admission
-from headgate.control.egress import UrlPolicy
-from headgate.control.http import ERROR_HANDLERS
-from headgate.control.reconciler import Reconciler
-from headgate.control.store import Store
 from headgate.log.directory import LogDirectory
+from headgate.objects.api.admission import Admission
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.kinds.egress import UrlPolicy
+from headgate.objects.store.reconciler import Reconciler
+from headgate.objects.store.store import Store
 from headgate.replay.api import ReplaysApi
 from headgate.scan.chunks import ChunkLog
-from headgate_api.control.objects import Kind
-from tests.control.support import trigger
+from headgate_api.objects.kinds import Kind
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, run, running
+from tests.objects.support import trigger
 
 BASE = "/apis/headgate.dev/v1/namespaces/default/replays"
 

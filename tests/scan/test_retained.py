@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.admission import Admission
-from headgate.control.specs import DEFAULT_RULE
-from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.filter.skipping.prune import filter_value_rule
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
+from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.specs import DEFAULT_RULE
+from headgate.objects.store.store import Store
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Scan
 from headgate.scan.source import Query, RetainedLog
-from headgate_api.control.errors import InvalidObjectError
-from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.event.model import Event
-from tests.control.support import broker
+from headgate_api.objects.errors import InvalidObjectError
+from headgate_api.objects.kinds import Kind, ObjectKey
+from tests.objects.support import broker
 
 US = 1_000_000
 MINE, OTHER = "ns/a/1", "ns/b/1"

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import pytest
 
-from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.skipping.literals import literals
@@ -19,6 +18,7 @@ from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.kinds.specs import LogRule
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Scan
 from headgate.scan.source import Query

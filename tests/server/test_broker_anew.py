@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.admission import Admission
-from headgate.control.copies import ServedBrokers
-from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
@@ -19,15 +16,18 @@ from headgate.ingress.partitions import Partitions
 from headgate.ingress.publish_http import Ingress
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
+from headgate.objects.api.admission import Admission
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import ServedBrokers
 from headgate.scan.chunks import ChunkLog
 from headgate.stream.follow import Readers
 from headgate.stream.request import read_request
-from headgate_api.control.errors import UnknownBrokerError
-from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.event.http import encode_binary
 from headgate_api.event.model import Event
-from tests.control.support import broker
+from headgate_api.objects.errors import UnknownBrokerError
+from headgate_api.objects.kinds import Kind, ObjectKey
 from tests.ingress.support import call, fallback
+from tests.objects.support import broker
 
 KEY = ObjectKey(Kind.BROKER, "default", "re")
 WAYS: dict[str, tuple[tuple[str, str], ...]] = {

@@ -13,14 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.admission import Admission
-from headgate.control.copies import ServedBrokers
-from headgate.control.store import Store
+from headgate.objects.api.admission import Admission
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import ServedBrokers
 from headgate.server.peers import broker_news
 from headgate.server.peers.broker_news import BrokerNews, news_route
 from headgate.server.peers.local_http import answering
-from headgate_api.control.objects import Kind
-from tests.control.support import broker
+from headgate_api.objects.kinds import Kind
+from tests.objects.support import broker
 
 WAIT_S_MAX = 30.0
 

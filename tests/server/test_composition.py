@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.routing import RoutingTable, Target
 from headgate.delivery.cursors import CursorStore
 from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
+from headgate.objects.kinds.routing import RoutingTable, Target
 from headgate.outbox.writer import decode_chunk
 from headgate_api import limits
 from headgate_api.errors import UnavailableError

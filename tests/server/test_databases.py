@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.rows import KnownObjects
-from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore
+from headgate.objects.store.rows import KnownObjects
+from headgate.objects.store.store import Store
 from headgate.replay.store import ReplayStore
 from headgate.server import datadir, preflight
 from headgate.settings import ACCEPTABLE_LOSSES, Settings
@@ -31,7 +31,7 @@ from headgate.storage.sqlite import (
 )
 from headgate.subscriptions.store import SubscriptionStore
 from headgate.testing.server import free_port
-from headgate_api.control.objects import Kind
+from headgate_api.objects.kinds import Kind
 from tests.commands import refused, serve
 from tests.match.events import append, event, writing
 

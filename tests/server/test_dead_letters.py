@@ -18,11 +18,11 @@ from starlette.applications import Starlette
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
-from headgate.control.http import ERROR_HANDLERS
-from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.store.store import Store
 from headgate.outbox.shards import Shard
 from headgate.server import child
 from headgate.server.peers import local_http

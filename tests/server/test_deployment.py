@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from clusters.kafka import Kafka
 
+from headgate.backend.config import ClusterConfig
+from headgate.backend.kafka.topics import Admin
 from headgate.server import parts
 from headgate.server.effective import effective
 from headgate.server.peers import instance
 from headgate.server.preflight import TopicsMisfitError, check_topics
 from headgate.settings import Settings
-from headgate.store.config import ClusterConfig
-from headgate.store.kafka.topics import Admin
 from headgate_api.errors import InvalidInputError
+from tests.backend.stores import kafka_config
 from tests.commands import refused, serve
-from tests.store.stores import kafka_config
 
 KAFKA = "kafka.example.com:9092"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headgate.control.store import Store
+from headgate.objects.store.store import Store
 from headgate.server import doctor
 from headgate.settings import Settings
 from headgate.testing.server import free_port

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from headgate.backend.config_file import FILE_SETTINGS, SettingsError, config_schema
 from headgate.server.effective import SettingOrigin, effective
 from headgate.settings import Settings
-from headgate.store.config_file import FILE_SETTINGS, SettingsError, config_schema
 from headgate_api.errors import InvalidInputError
 from tests.commands import headgate, serve
 from tests.support import REPOSITORY

@@ -20,13 +20,13 @@ from headgate.auth.context import USER
 from headgate.auth.routes import CALLS, EVERY_RIGHT, ROUTES, has_names, route_of, wanted_by_call, wanted_by_request
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, User, authenticated
-from headgate.control.admission import Admission
-from headgate.control.api import ControlApi
-from headgate.control.bootstrap import ROLES, bootstrap
-from headgate.control.copies import RbacCopy
-from headgate.control.grants import Grants
-from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
+from headgate.objects.api.admission import Admission
+from headgate.objects.api.api import ControlApi
+from headgate.objects.api.bootstrap import ROLES, bootstrap
+from headgate.objects.api.grants import Grants
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import RbacCopy
 from headgate.observe.history import BrokerCount
 from headgate.replay.api import ReplaysApi
 from headgate.rpc.service import Service
@@ -42,7 +42,7 @@ from headgate.settings import Settings
 from headgate.storage.keyring import Keyring
 from headgate.stream.api import ReadApi
 from headgate.subscriptions.api import SubscriptionsApi
-from headgate_api.control.objects import RBAC_GROUP, Kind
+from headgate_api.objects.kinds import RBAC_GROUP, Kind
 from headgate_api.rpc import headgate_pb2 as pb
 
 INNER = {

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 
 from headgate.auth.context import USER
 from headgate.auth.user import authenticated
-from headgate.control.http import ERROR_HANDLERS
+from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.server.processes import filter_workers
 from headgate.server.processes.filter_workers import (
     PREFIX,

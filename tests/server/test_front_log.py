@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import from_batch
 from headgate.ingress.front_link import AppendChunk, AskProducer, FrontConnection, FrontUnavailableError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import partition_of_key
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.server import child, preflight
 from headgate.server.parts import front_of
 from headgate.server.processes.front import FrontLog, front_log

@@ -12,17 +12,17 @@ from urllib.parse import unquote
 import pytest
 from starlette.types import ASGIApp
 
-from headgate.control.admission import Admission
-from headgate.control.api import ControlApi
-from headgate.control.reconciler import Reconciler
-from headgate.control.store import Store
+from headgate.objects.api.admission import Admission
+from headgate.objects.api.api import ControlApi
+from headgate.objects.store.reconciler import Reconciler
+from headgate.objects.store.store import Store
 from headgate.server.peers.local_http import sent_path
 from headgate.server.processes import control, front
 from headgate.server.processes.filter_workers import FilterWorkers
 from headgate.server.processes.front import FrontStore
 from headgate.settings import Settings
-from headgate_api.control.objects import Kind
-from tests.control.support import trigger
+from headgate_api.objects.kinds import Kind
+from tests.objects.support import trigger
 
 
 @pytest.fixture

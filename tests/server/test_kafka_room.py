@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.backend.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage, OutboxState
 from headgate.event.arrow import StoredEvent
 from headgate.server.processes.kafka.dispatcher import without_room
-from headgate.store.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage, OutboxState
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import OUTBOX_PARTITION_WAITING_BYTES_MAX as OF_ONE
 from headgate_api.limits import OUTBOX_WAITING_BYTES_MAX as OF_ALL

@@ -24,17 +24,17 @@ from typing import Any, TypeVar
 import pytest
 from clusters.kafka import Kafka
 
+from headgate.backend.config import ClusterConfig, KafkaConfig
+from headgate.backend.kafka.topics import Admin
 from headgate.event.arrow import from_batch_all
 from headgate.ingress.partitions import partition_of_key
-from headgate.store.config import ClusterConfig, KafkaConfig
-from headgate.store.kafka.topics import Admin
 from headgate.testing.server import START_S_MAX, ApiError, Server, object_of, parts_of
 from headgate_api.limits import KAFKA_APPEND_S_MAX
 from headgate_client.aio import AsyncClient
 from headgate_client.producer import AsyncProducer
 from headgate_client.values import new_event
-from tests.store.contract import PARTITIONS
-from tests.store.stores import KafkaReader, kafka_config
+from tests.backend.contract import PARTITIONS
+from tests.backend.stores import KafkaReader, kafka_config
 from tests.support import eventually, executable
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system, pytest.mark.slow]
@@ -346,7 +346,7 @@ def test_another_one_leads_when_the_leader_is_killed(
     assert silent_s < 3 * LEAD_S_MAX
 
 
-@pytest.mark.slow  # the election alone is in tests/store/test_election.py
+@pytest.mark.slow  # the election alone is in tests/backend/test_election.py
 def test_a_leader_that_stood_still_leads_no_more(deployment: Deployment) -> None:
     leader, other = deployment.leader()
     control = parts_of(leader.pid)["control"]

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
-from headgate.control.http import ERROR_HANDLERS
+from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.server.peers import local_http, partition_owners
 from headgate.server.peers.dispatcher_group import DispatcherGroup
 from headgate.server.peers.partition_owners import PartitionOwners

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 
-from headgate.control.http import ERROR_HANDLERS
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.skipping.prune import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner, ScanPage, ScanRequest
 from headgate.server.peers import reader_client

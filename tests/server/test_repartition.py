@@ -330,7 +330,7 @@ def hook(event, _):
         os._exit(9)
 def rewrite(*given):
     repartition.rewrite(data, "stop", *given)
-import headgate.deadletters.store, headgate.control.store
+import headgate.deadletters.store, headgate.objects.store.store
 sys.addaudithook(hook)
 datadir.arrange(data, after, rewrite)
 """

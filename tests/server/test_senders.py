@@ -11,23 +11,23 @@ import pytest
 
 from headgate.auth.context import USER, current_user
 from headgate.auth.user import ANONYMOUS, User, authenticated, sender_of
-from headgate.control.admission import Admission
-from headgate.control.bootstrap import bootstrap
-from headgate.control.copies import ServedBrokers
-from headgate.control.store import Store
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.retry import Outcome
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.publish_http import Ingress
+from headgate.objects.api.admission import Admission
+from headgate.objects.api.bootstrap import bootstrap
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import ServedBrokers
 from headgate.server.authentication import Authentication, UsersOfFronts, authenticator_of
 from headgate.server.authorization import Authorization, Rights
 from headgate.server.peers import local_http
 from headgate.server.peers.inward import InwardTransport
 from headgate.settings import Settings
-from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.event.model import Event
+from headgate_api.objects.kinds import Kind, ObjectKey
 from tests.ingress.support import FakeLog, call, fallback
 from tests.support import token_line
 

@@ -14,15 +14,15 @@ import msgspec
 import pytest
 from clusters.kafka import Kafka
 
+from headgate.backend.kafka.server_numbers import NumbersWriter, hear_numbers
+from headgate.backend.kafka.topics import Admin
 from headgate.observe.history import Snapshot, Sums
 from headgate.server.processes.kafka.numbers import ServerNumbers, ServersNumbers, tell_numbers
 from headgate.server.summary import PartView
 from headgate.settings import Settings
-from headgate.store.kafka.server_numbers import NumbersWriter, hear_numbers
-from headgate.store.kafka.topics import Admin
 from headgate_api import limits
 from headgate_api.errors import UnavailableError
-from tests.store.outbox_stream import outbox_config
+from tests.backend.outbox_stream import outbox_config
 from tests.support import until
 
 OWN, OTHER, THIRD = "http://127.0.0.1:8080", "http://two:8080", "http://three:8080"

@@ -16,8 +16,8 @@ import importlib, sys, time
 from pathlib import Path
 from headgate.server import child, parts
 from headgate.settings import Settings
-from headgate.store.config import ClusterConfig, KafkaConfig
-from headgate.store.kafka.objects import KafkaObjects
+from headgate.backend.config import ClusterConfig, KafkaConfig
+from headgate.backend.kafka.objects import KafkaObjects
 
 def wait(*_, **__):
     print("opens", flush=True)
@@ -37,7 +37,7 @@ from types import SimpleNamespace
 from headgate.server import child, parts
 from headgate.server.processes import matcher as embedded
 from headgate.settings import Settings
-from headgate.store.config import ClusterConfig, KafkaConfig
+from headgate.backend.config import ClusterConfig, KafkaConfig
 
 def hang(*, on_started, **_):
     if sys.argv[3] == "has started":

@@ -9,15 +9,14 @@ from typing import cast
 
 import pytest
 
-from headgate.control.admission import Admission
-from headgate.control.reconciler import Reconciler
-from headgate.control.routing import TargetReport
-from headgate.control.store import Store
-from headgate.control.target_reports import StoppedFilter
+from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.routing import TargetReport
+from headgate.objects.store.reconciler import Reconciler
+from headgate.objects.store.store import Store
+from headgate.objects.store.target_reports import StoppedFilter
 from headgate.observe.history import BrokerCount, NumbersHistory
 from headgate.server.peers.target_stats import MatchCount
 from headgate.server.stopped_filters import MatchCounters, StoppedFilters, StoppedFiltersWatch
-from headgate_api.control.objects import Kind, ObjectKey, Trigger
 from headgate_api.limits import (
     STOPPED_EXPECTED_MIN,
     STOPPED_MATCHED_PARTS,
@@ -25,7 +24,8 @@ from headgate_api.limits import (
     STOPPED_SILENT_PARTS,
     STOPPED_TOLD_PARTS,
 )
-from tests.control.support import trigger
+from headgate_api.objects.kinds import Kind, ObjectKey, Trigger
+from tests.objects.support import trigger
 
 Part = tuple[int, int]
 """Matches of the trigger and events of its broker between two looks."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from headgate.control.schema import MIGRATIONS
-from headgate.control.store import Store
+from headgate.objects.store.schema import MIGRATIONS
+from headgate.objects.store.store import Store
 from headgate.server import datadir
 from headgate.server.doctor import CheckVerdict, findings
 from headgate.server.stored_formats import check_formats, formats, last_version, plan_upgrade

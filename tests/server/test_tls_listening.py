@@ -20,10 +20,10 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from headgate.auth.context import TOKEN_HEADER
-from headgate.control.egress import UrlPolicy
 from headgate.delivery.retry import Outcome
 from headgate.ingress.connections import Connections
 from headgate.ingress.errors import send_body
+from headgate.objects.kinds.egress import UrlPolicy
 from headgate.observe.metrics import TLS_HANDSHAKES_FAILED
 from headgate.rpc.service import Service
 from headgate.server import rpc

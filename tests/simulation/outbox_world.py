@@ -12,9 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from headgate.outbox.link_format import RunActive
-from headgate.outbox.shards import dispatcher_of
-from headgate.store.kafka.outbox_records import (
+from headgate.backend.kafka.outbox_records import (
     EventRecord,
     HelloRecord,
     OutboxRecord,
@@ -23,7 +21,9 @@ from headgate.store.kafka.outbox_records import (
     decode_state,
     encode_state,
 )
-from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover, Outcome
+from headgate.backend.kafka.outbox_takeover import Matched, OutboxTakeover, Outcome
+from headgate.outbox.link_format import RunActive
+from headgate.outbox.shards import dispatcher_of
 
 TARGETS = 6
 AHEAD_MAX = 12

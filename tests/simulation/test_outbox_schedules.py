@@ -13,10 +13,10 @@ from unittest import mock
 import msgspec
 import pytest
 
+from headgate.backend.kafka.outbox_records import EventRecord, OverRecord, PassedRecord
+from headgate.backend.kafka.outbox_takeover import OutboxTakeover, Outcome
 from headgate.outbox.link_format import Hello, Row
 from headgate.outbox.takeover import Accepted, Step, Takeover, TakeoverState, _Contender, _Partition
-from headgate.store.kafka.outbox_records import EventRecord, OverRecord, PassedRecord
-from headgate.store.kafka.outbox_takeover import OutboxTakeover, Outcome
 from headgate_api import limits
 from tests import support
 from tests.simulation.outbox_world import OutboxWorld

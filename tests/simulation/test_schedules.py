@@ -16,10 +16,10 @@ from unittest import mock
 import pytest
 import structlog
 
-from headgate.control.routing import DeliveryRules
 from headgate.delivery import retry
 from headgate.delivery.retry import Fate, Outcome, judge
 from headgate.delivery.targets import TargetState
+from headgate.objects.kinds.routing import DeliveryRules
 from headgate.outbox.shards import Shard
 from tests import support
 from tests.simulation import matcher

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from headgate.control.routing import Target
 from headgate.delivery.retry import Fate, backoff_s, judge
+from headgate.objects.kinds.routing import Target
 from headgate.outbox.shards import dispatcher_of
 from tests.simulation.ledger import PARTITIONS, Attempt, Ledger
 from tests.simulation.world import World

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from headgate.control.routing import Target
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorChange, CursorStore, Flusher
 from headgate.delivery.retry import Clocks
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate.outbox.shards import Shard
 from headgate.server.peers import inward

@@ -19,18 +19,18 @@ from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.control.specs import DEFAULT_RULE
-from headgate.control.store import Store
+from headgate.backend.kafka.appender import KafkaAppender
+from headgate.backend.kafka.records import encode_record
+from headgate.backend.kafka.topics import Admin
 from headgate.ingress.encode import Entries
+from headgate.objects.kinds.specs import DEFAULT_RULE
+from headgate.objects.store.store import Store
 from headgate.spark.reading import read_events
-from headgate.store.kafka.appender import KafkaAppender
-from headgate.store.kafka.records import encode_record
-from headgate.store.kafka.topics import Admin
 from headgate.testing.server import free_port
 from headgate_api.errors import HeadgateError
 from headgate_api.event.model import Event
+from tests.backend.stores import EmbeddedStore, KafkaStore, kafka_config
 from tests.filter.hostile_events import random_event
-from tests.store.stores import EmbeddedStore, KafkaStore, kafka_config
 from tests.support import DEPTH
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

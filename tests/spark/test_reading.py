@@ -13,9 +13,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.control.store import Store
 from headgate.event.arrow import StoredEvent
 from headgate.filter.cel.errors import FilterError
+from headgate.objects.store.store import Store
 from headgate.spark.connector import use_connector
 from headgate.spark.errors import ConnectorMissingError, EventsAddressError
 from headgate.spark.reading import read_events

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.admission import Admission
-from headgate.control.store import Store
+from headgate.objects.api.admission import Admission
+from headgate.objects.store.store import Store
 from headgate.server import datadir, preflight
 from headgate.settings import ACCEPTABLE_LOSSES, Settings
 from headgate.storage import commit, sqlite
@@ -24,9 +24,9 @@ from headgate.storage.sqlite import (
     StoreFile,
     check_commits,
 )
-from headgate_api.control.objects import Kind
 from headgate_api.errors import FatalError
-from tests.control.support import broker, stored_brokers
+from headgate_api.objects.kinds import Kind
+from tests.objects.support import broker, stored_brokers
 
 PAGE = 4096
 SCHEMA = "CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, body TEXT NOT NULL) STRICT"

@@ -20,12 +20,12 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from headgate.control.http import ERROR_HANDLERS
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Piece, Scan
 from headgate.server.peers.local_http import ProcessProxy

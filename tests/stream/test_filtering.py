@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.specs import LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.filter.skipping.prune import EXTENSION, filter_value_rule
 from headgate.ingress.encode import Entries, encode, event_commit
@@ -23,6 +22,7 @@ from headgate.ingress.publish_http import Ingress
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.kinds.specs import LogRule, ServedBroker
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Scan
 from headgate.scan.source import Query, ScanCounters

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from headgate.control.admission import Admission
-from headgate.control.quotas import READERS
-from headgate.control.shared_quotas import SharedQuotas
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
-from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
+from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.quotas import READERS
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
+from headgate.objects.store.store import Store
+from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe.metrics import QUOTA_READERS
 from headgate.scan.chunks import ChunkLog
 from headgate.stream.follow import Readers
 from headgate.stream.request import read_request
-from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.errors import OverloadedError
+from headgate_api.objects.kinds import Kind, ObjectKey
 
 BROKERS = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("ns/b", "ns/other", "free/b")}
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.scan.source import Query
 from headgate.stream.request import ReadRequest, read_request
 from headgate_api.errors import HeadgateError

@@ -12,11 +12,11 @@ from typing import Final
 
 import pytest
 
-from headgate.control.specs import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.source import Query, ReadableLog

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from headgate.control.routing import PullRules, RoutingTable, Target
 from headgate.delivery.events import LogEvents
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.prune import filter_value_rule
 from headgate.log.directory import LogDirectory
+from headgate.objects.kinds.routing import PullRules, RoutingTable, Target
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner

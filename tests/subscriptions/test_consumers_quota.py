@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.admission import Admission
-from headgate.control.quotas import CONSUMERS
-from headgate.control.shared_quotas import SharedQuotas
-from headgate.control.store import Store
+from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.quotas import CONSUMERS
+from headgate.objects.store.store import Store
+from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.shares import PlacesTakenError
 from headgate.subscriptions.messages import ConsumersQuotaError, PullResult, SubscriptionNotFoundError
 from headgate.subscriptions.service import Subscriptions

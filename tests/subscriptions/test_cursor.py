@@ -14,10 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headgate.control.routing import PullRules, PullType, RoutingTable
 from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
+from headgate.objects.kinds.routing import PullRules, PullType, RoutingTable
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.subscriptions.messages import AckIdError, ConsumerBusyError, PullResult, SubscriptionNotFoundError
 from headgate.subscriptions.store import SubscriptionStore

@@ -17,8 +17,8 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from headgate.control.http import ERROR_HANDLERS
-from headgate.control.routing import PullRules, Target
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.kinds.routing import PullRules, Target
 from headgate.server.peers.local_http import ProcessProxy, answering
 from headgate.subscriptions.api import METHODS, PREFIX, SubscriptionsApi
 from headgate_api.limits import SUBSCRIPTION_UNACKED_MAX

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from headgate.control.routing import RoutingTable
+from headgate.objects.kinds.routing import RoutingTable
 from tests.subscriptions.world import NAME, TIMEOUT_S, US, World, offsets, run
 
 

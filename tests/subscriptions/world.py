@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from headgate.control.routing import PullRules, PullType, RoutingTable, Target
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import EventGoneError, SharedEvent
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.prune import filter_value_rule
 from headgate.log.directory import LogDirectory
+from headgate.objects.kinds.routing import PullRules, PullType, RoutingTable, Target
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner

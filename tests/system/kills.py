@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headgate.control.store import Store
 from headgate.delivery.cursors import CursorStore
+from headgate.objects.store.store import Store
 from headgate.outbox.shards import dispatcher_of
 from headgate.storage.files import directories_of
 from headgate.subscriptions.store import SubscriptionStore

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.control.bootstrap import ROLES
+from headgate.objects.api.bootstrap import ROLES
 from headgate.testing.server import Server
 from tests.auth.provider import CI, Provider
 from tests.certificates import Authority

@@ -17,7 +17,7 @@ from standardwebhooks.webhooks import Webhook
 
 from headgate.storage.keyring import key_name
 from headgate.testing.server import ApiError, Server, condition, free_port
-from tests.control.test_secrets import files_with, sealed
+from tests.objects.test_secrets import files_with, sealed
 from tests.support import eventually, times
 from tests.system.publishing import SECONDS_MAX, Publisher
 from tests.system.secured import key_line

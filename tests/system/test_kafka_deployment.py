@@ -1,6 +1,6 @@
 """A whole server on a real Kafka, every role by `headgate serve`: events come in, are matched, delivered and read.
 
-What a single role does is tested in `tests/store` and `tests/server`; here nothing is played.
+What a single role does is tested in `tests/backend` and `tests/server`; here nothing is played.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from clusters.kafka import Kafka
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.store.config import ClusterConfig, SourceConfig, SparkConfig
-from headgate.store.kafka.topics import Admin
+from headgate.backend.config import ClusterConfig, SourceConfig, SparkConfig
+from headgate.backend.kafka.topics import Admin
 from headgate.testing.server import Object, Server, condition
 from headgate_client.sync import Client
+from tests.backend.contract import PARTITIONS
+from tests.backend.outbox_stream import outbox_config
 from tests.commands import told
-from tests.store.contract import PARTITIONS
-from tests.store.outbox_stream import outbox_config
 from tests.support import eventually, times
 from tests.system.keeping import EVENTS as EVENTS_REFUSED
 from tests.system.keeping import Keeping

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from clusters.kafka import Kafka
 
-from headgate.store.config import ClusterConfig, SparkConfig
-from headgate.store.kafka.topics import Admin
+from headgate.backend.config import ClusterConfig, SparkConfig
+from headgate.backend.kafka.topics import Admin
 from headgate.testing.server import Object, Server, parts_of
-from tests.store.contract import PARTITIONS
-from tests.store.outbox_stream import outbox_config
+from tests.backend.contract import PARTITIONS
+from tests.backend.outbox_stream import outbox_config
 from tests.support import eventually
 from tests.system.keeping import OWN
 from tests.system.publishing import Publisher

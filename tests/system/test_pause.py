@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.testing.server import ApiError, Server, condition
-from headgate_api.control.objects import PAUSED_ANNOTATION
+from headgate_api.objects.kinds import PAUSED_ANNOTATION
 from tests.commands import headgate, told
 from tests.support import eventually
 from tests.system.publishing import Publisher

@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 
 from headgate.auth.routes import CALLS, EVENTING, OWN, RBAC, ROUTES, RightOfRoute
-from headgate_api.control.objects import Kind
 from headgate_api.errors import HeadgateError
+from headgate_api.objects.kinds import Kind
 from headgate_api.rpc import headgate_pb2 as pb
 from headgate_client.sync import Client
 from headgate_client.values import new_event

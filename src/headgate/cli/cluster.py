@@ -14,13 +14,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from headgate.store.config_file import load
-from headgate.store.kafka.topics import Admin, Misfit
+from headgate.backend.config_file import load
+from headgate.backend.kafka.topics import Admin, Misfit
 from headgate_api.errors import HeadgateError
 from headgate_cli.client import JsonLinesOption, print_error, print_table
 
 if TYPE_CHECKING:
-    from headgate.store.kafka.cluster_import import Moved
+    from headgate.backend.kafka.cluster_import import Moved
 
 EXIT_MISFIT = 1
 EXIT_LEFT = 1
@@ -115,9 +115,9 @@ def import_(
       headgate cluster import --data /var/lib/headgate --config headgate.yaml --leave-behind
     """  # noqa: D301 - click reads \b as "keep these lines"
     # Here, because most commands need neither the log nor Kafka.
+    from headgate.backend.kafka.cluster_import import check_fresh, import_state
     from headgate.observe import logs
     from headgate.server.datadir import stopped_server
-    from headgate.store.kafka.cluster_import import check_fresh, import_state
 
     logs.configure("cluster")
     with _errors():
@@ -150,9 +150,9 @@ def export(
       headgate cluster export --data /var/lib/headgate
     """  # noqa: D301 - click reads \b as "keep these lines"
     # Here, because most commands need neither the log nor Kafka.
+    from headgate.backend.kafka.cluster_export import export_state
     from headgate.observe import logs
     from headgate.server.datadir import new_directory
-    from headgate.store.kafka.cluster_export import export_state
 
     logs.configure("cluster")
     with _errors():

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 import typer
 from typer.main import get_command
 
+from headgate.backend.config_file import SettingFault, SettingsError
 from headgate.server.effective import EffectiveSettings, SettingOrigin, effective
-from headgate.store.config_file import SettingFault, SettingsError
 from headgate_api.errors import HeadgateError
 from headgate_cli.client import JsonLinesOption, print_error, print_table
 
@@ -131,6 +131,6 @@ def schema() -> None:
     Examples:
       headgate config schema > headgate.schema.json
     """  # noqa: D301 - click reads \b as "keep these lines"
-    from headgate.store.config_file import config_schema  # here: no other command needs it
+    from headgate.backend.config_file import config_schema  # here: no other command needs it
 
     typer.echo(json.dumps(config_schema(), indent=2))

@@ -202,9 +202,9 @@ def _dialect_text(given: str) -> str:
 def asking(data: Path, broker: str) -> Iterator[AskPage]:
     """Asks the objects and the log of a data directory, which it only reads; `broker` is namespace/name."""
     # Here, because `test` and `explain` need nothing of it, and it is half of what the module would import.
-    from headgate.control.object_reader import ObjectReader
     from headgate.inspect.backtest import Backtests
     from headgate.log.directory import LogDirectory
+    from headgate.objects.views.object_reader import ObjectReader
     from headgate.scan.chunks import ChunkLog
     from headgate.scan.counting import LogCounter
 

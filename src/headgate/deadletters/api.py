@@ -29,8 +29,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.http import JSON, Handler, decoded_as, json_response, path_id, read_body
-from headgate.control.routing import Target
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import (
     DeadLetterCount,
@@ -43,13 +41,15 @@ from headgate.deadletters.store import (
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import OutcomeKind, Program, program
 from headgate.filter.compile.compiler import compile_filter
+from headgate.objects.api.http import JSON, Handler, decoded_as, json_response, path_id, read_body
+from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate_api import limits
-from headgate_api.control.objects import OWN_API_VERSION, JsonObject
 from headgate_api.errors import InvalidInputError, NotFoundError
 from headgate_api.event import rfc3339
 from headgate_api.event.json_format import encode_event
 from headgate_api.event.model import Event
+from headgate_api.objects.kinds import OWN_API_VERSION, JsonObject
 
 _PREFIX: Final = f"/apis/{OWN_API_VERSION}"
 LIST: Final = f"{_PREFIX}/deadletters"

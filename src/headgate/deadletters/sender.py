@@ -21,9 +21,6 @@ from typing import Final, TypeVar
 
 import structlog
 
-from headgate.control.quotas import DEAD_LETTERS
-from headgate.control.routing import DeliveryRules, Target
-from headgate.control.shared_quotas import SharedQuotas
 from headgate.deadletters.store import (
     DeadLetterState,
     DeadLetterStore,
@@ -44,6 +41,9 @@ from headgate.delivery.retry import Fate, Outcome
 from headgate.delivery.subscribers import Rate
 from headgate.event.hops import root_of
 from headgate.filter.compile.plan import Verdict
+from headgate.objects.kinds.quotas import DEAD_LETTERS
+from headgate.objects.kinds.routing import DeliveryRules, Target
+from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
 from headgate.outbox.shards import WHOLE, Shard

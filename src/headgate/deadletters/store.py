@@ -27,8 +27,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from headgate.control.routing import Target
 from headgate.delivery.dead_letter import DeadLetter
+from headgate.objects.kinds.routing import Target
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, read_only

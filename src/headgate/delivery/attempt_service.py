@@ -13,9 +13,6 @@ from typing import Final, NamedTuple, Protocol
 
 from headgate.auth.context import current_user
 from headgate.auth.user import User, sender_of
-from headgate.control.routing import DeliveryRules
-from headgate.control.secret_store import SecretTable
-from headgate.control.specs import delivery_rules
 from headgate.delivery.authentication import Access, RequestAuthentication, batch_id, message_id
 from headgate.delivery.events import Headers, traced
 from headgate.delivery.journal import Journal, Origin
@@ -27,6 +24,9 @@ from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, hops_of
 from headgate.event.trace import Context, context_of
+from headgate.objects.kinds.routing import DeliveryRules
+from headgate.objects.kinds.specs import delivery_rules
+from headgate.objects.store.secret_store import SecretTable
 from headgate.observe import metrics
 from headgate.observe.tracing import Span, Tracing, Value, destination, event_attributes
 from headgate_api import limits

@@ -17,17 +17,17 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from headgate.auth.user import subject_of
-from headgate.control.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
-from headgate.control.routing import Target
-from headgate.control.secret_store import SecretTable
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import CREDENTIALS, Clocks, Outcome
 from headgate.delivery.tokens import Identity, IdentityTokens, Tokens
 from headgate.delivery.webhook_handshake import ORIGIN, Handshakes
+from headgate.objects.kinds.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
+from headgate.objects.kinds.routing import Target
+from headgate.objects.store.secret_store import SecretTable
 from headgate_api import limits
-from headgate_api.control.objects import AuthSpec, Secret
 from headgate_api.errors import UnavailableError
 from headgate_api.event.model import Event
+from headgate_api.objects.kinds import AuthSpec, Secret
 
 _ID_BYTES = 18
 

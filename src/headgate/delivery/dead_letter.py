@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from headgate.control.routing import Target
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
+from headgate.objects.kinds.routing import Target
 from headgate_api import limits
-from headgate_api.control.objects import OWN_API_VERSION
 from headgate_api.event.model import Event
 from headgate_api.event.names import path_of
+from headgate_api.objects.kinds import OWN_API_VERSION
 
 CODE_NO_ANSWER: Final = 500
 """Knative's code for an attempt that had no answer."""

@@ -154,7 +154,7 @@ def _large_view(shared: SharedEvent) -> EventView:
 
 
 class Events(Protocol):
-    """What the scheduler needs of the log. `LogEvents` has it, and `store/kafka/events.py`."""
+    """What the scheduler needs of the log. `LogEvents` has it, and `backend/kafka/events.py`."""
 
     def recent(self, partition: int, offset: int) -> SharedEvent | None:
         """An event just stored, where that takes no waiting: quick enough for the event loop. Raises EventGoneError."""

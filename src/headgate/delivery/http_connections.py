@@ -18,7 +18,7 @@ from typing import Final, Protocol, cast
 
 import httptools
 
-from headgate.control.credentials import ClientTls, CredentialsError
+from headgate.objects.kinds.credentials import ClientTls, CredentialsError
 from headgate_api.limits import ANSWER_HEAD_BYTES_MAX, ANSWER_HEADERS_MAX, ROUTES_KEPT_MAX
 
 Headers = list[tuple[bytes, bytes]]

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol
 
-from headgate.control.credentials import ClientTls
-from headgate.control.egress import UrlPolicy
 from headgate.delivery.http_connections import ConnectionPools, Headers, RequestFailedError
 from headgate.delivery.resolver import Hop, Resolve, Routes
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Answer, Outcome
+from headgate.objects.kinds.credentials import ClientTls
+from headgate.objects.kinds.egress import UrlPolicy
 from headgate_api import limits
 
 _LOCAL: Final = UrlPolicy()

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 from headgate.auth.context import current_user
 from headgate.auth.user import namespace_of_account
-from headgate.control.credentials import ClientTls, CredentialsError
-from headgate.control.egress import Address, Endpoint, UrlPolicy, UrlRefusedError
 from headgate.delivery.http_connections import ConnectionPool, ConnectionPools, tls_context
 from headgate.delivery.retry import CREDENTIALS, Outcome
+from headgate.objects.kinds.credentials import ClientTls, CredentialsError
+from headgate.objects.kinds.egress import Address, Endpoint, UrlPolicy, UrlRefusedError
 from headgate.shares import FairThreads
 from headgate_api import limits
 

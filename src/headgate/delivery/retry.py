@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
 
-from headgate.control.routing import DeliveryRules
+from headgate.objects.kinds.routing import DeliveryRules
 from headgate_api import limits
 
 RETRY_AFTER_STATUSES: Final = frozenset({429, 503})

@@ -26,7 +26,6 @@ from typing import Final, Protocol
 
 import structlog
 
-from headgate.control.routing import RoutingTable, Target
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.attempts import Attempts
 from headgate.delivery.cursors import CursorChange, TargetCursor
@@ -39,6 +38,7 @@ from headgate.delivery.verdicts import FinalCheck
 from headgate.filter.cel.evaluate import program
 from headgate.filter.compile.plan import Verdict
 from headgate.log.writer import PartitionWriter
+from headgate.objects.kinds.routing import RoutingTable, Target
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.outbox.reader import Backlog

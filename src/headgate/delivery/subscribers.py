@@ -26,9 +26,9 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from headgate.control.routing import Target
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import CREDENTIALS, HANDSHAKE, UNSENT, Clocks, Fate, Outcome, judge
+from headgate.objects.kinds.routing import Target
 from headgate_api import limits
 
 _NOBODY: Final = frozenset({502, 503, 504})

@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.control.routing import Target
 from headgate.delivery.attempt_service import Recipient
 from headgate.delivery.cursors import TargetCursor, Tried
 from headgate.delivery.lifecycle import BACKING_OFF, READING_KEY, Delivery, TargetDeliveries
 from headgate.delivery.subscribers import Subscriber
+from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate_api.limits import RATE_WINDOW_S
 

@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 import jwt
 import msgspec
 
-from headgate.control.credentials import CredentialsError, OAuthClient
-from headgate.control.signing_keys import ALGORITHM, SigningKey, SigningKeys
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import Clocks, Outcome
+from headgate.objects.kinds.credentials import CredentialsError, OAuthClient
+from headgate.objects.store.signing_keys import ALGORITHM, SigningKey, SigningKeys
 from headgate.observe.logs import tell_failure
 from headgate_api import limits
 from headgate_api.errors import HeadgateError

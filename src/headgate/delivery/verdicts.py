@@ -9,12 +9,12 @@ from typing import Final
 
 import structlog
 
-from headgate.control.routing import Target, TargetReport
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import FilterOutcome, OutcomeKind, program
 from headgate.filter.compile.plan import CompiledFilter, Verdict
+from headgate.objects.kinds.routing import Target, TargetReport
 from headgate.observe import metrics
 from headgate_api.event.names import path_of
 

@@ -10,7 +10,6 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from headgate.control.specs import LogRule
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, time_range_us, to_batch
 from headgate.filter.skipping.prune import EXTENSION
 from headgate.ingress.errors import StoredEventFormatError
@@ -20,6 +19,7 @@ from headgate.log.format import Codec
 from headgate.log.group_commit import Appender, ChunkCommit
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded
+from headgate.objects.kinds.specs import LogRule
 from headgate_api.event.http import canonical
 from headgate_api.event.model import Event, EventColumns
 from headgate_api.event.names import namespace_of

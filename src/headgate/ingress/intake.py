@@ -10,7 +10,6 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from headgate.auth.user import User
-from headgate.control.specs import ServedBroker
 from headgate.event.hops import ATTRIBUTES, forgery, with_lineage
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.errors import TooManyDescendantsError
@@ -18,6 +17,7 @@ from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
 from headgate.ingress.publish_quota import PublishQuotas
+from headgate.objects.kinds.specs import ServedBroker
 from headgate.observe.metrics import (
     BROKER_EVENTS_ACCEPTED,
     EVENTS_ACCEPTED,
@@ -28,12 +28,12 @@ from headgate.observe.metrics import (
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 from headgate.shares import FairPlaces, FairThreads
 from headgate_api import limits
-from headgate_api.control.errors import UnknownBrokerError
 from headgate_api.errors import HeadgateError
 from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.model import Event, may_have_extension
 from headgate_api.event.names import namespace_of, path_of
 from headgate_api.limits import DECODE_WAITING_BYTES_MAX, PUBLISH_EVENTS_MAX
+from headgate_api.objects.errors import UnknownBrokerError
 
 _OWN: Final = frozenset(ATTRIBUTES)
 NO_TRACE: Final[Mapping[str, str]] = {}

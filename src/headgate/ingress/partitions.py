@@ -17,11 +17,11 @@ from typing import Final, Protocol
 
 import xxhash
 
-from headgate.control.specs import LogRule, ServedBroker
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.producers import NumberedEntries, Producing, produced
 from headgate.log.group_commit import SubmitChain
+from headgate.objects.kinds.specs import LogRule, ServedBroker
 from headgate.shares import FairPlaces
 from headgate_api.errors import HeadgateError
 from headgate_api.event.http import canonical
@@ -40,8 +40,8 @@ _KEY: Final = frozenset(["partitionkey"])
 class EventAppender(Protocol):
     """Appends events. Belongs to the event loop that first calls it.
 
-    Two stores have it: the embedded log (`EmbeddedAppender`) and Kafka (`store/kafka/appender.py`). One suite of tests
-    holds both to what is said here (`tests/store/contract.py`).
+    Two stores have it: the embedded log (`EmbeddedAppender`) and Kafka (`backend/kafka/appender.py`). One suite of
+    tests holds both to what is said here (`tests/backend/contract.py`).
     """
 
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:

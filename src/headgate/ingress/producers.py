@@ -59,9 +59,9 @@ class ProducerReplacedError(ConflictError):
 
 
 class ProducerStreams(Protocol):
-    """The streams of numbered producers. The log has it (`Producers`), and Kafka (`store/kafka/numbered_producers.py`).
+    """The streams of numbered producers: of the log (`Producers`), or of Kafka (`backend/kafka/numbered_producers.py`).
 
-    One suite of tests holds both to what is said here (`tests/store/numbered_contract.py`).
+    One suite of tests holds both to what is said here (`tests/backend/numbered_contract.py`).
     """
 
     async def open(self, broker: str, producer: str, user: str = "") -> Producing:

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.control.quotas import PUBLISH_BYTES, PUBLISH_EVENTS, RATES, STORED_BYTES, QuotaBoard
-from headgate.control.shared_quotas import SharedQuotas
-from headgate.control.store import Store
+from headgate.objects.kinds.quotas import PUBLISH_BYTES, PUBLISH_EVENTS, RATES, STORED_BYTES
+from headgate.objects.store.quota_usage import QuotaBoard
+from headgate.objects.store.store import Store
+from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe.metrics import QUOTA_BYTES, QUOTA_EVENTS, QUOTA_REFUSED
 from headgate_api.errors import OverloadedError
 from headgate_api.event.names import namespace_of

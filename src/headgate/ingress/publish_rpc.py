@@ -16,12 +16,12 @@ from typing import Final
 from headgate.auth.context import current_user
 from headgate.auth.event_policies import EventForbiddenError
 from headgate.auth.user import User
-from headgate.control.specs import ServedBroker
 from headgate.filter.skipping.prune import EXTENSION
 from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.producers import ProducerStreams, Producing
 from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
+from headgate.objects.kinds.specs import ServedBroker
 from headgate.rpc.service import NO_MESSAGE, PUBLISHER, RpcCall, Service, attended
 from headgate.rpc.wire import Publishing, parsed, publishing
 from headgate.shares import FairPlaces

@@ -19,21 +19,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.http import json_response
-from headgate.control.queries import user_of
-from headgate.control.store import Store
 from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.find import EventSearch, OtherBroker, Records
 from headgate.inspect.flows import FlowKey
 from headgate.inspect.trace import Tracer
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
 from headgate.inspect.why import Why
+from headgate.objects.api.http import json_response
+from headgate.objects.api.queries import user_of
+from headgate.objects.store.store import Store
 from headgate.shares import FairPlaces, FairThreads
 from headgate_api import positions
-from headgate_api.control.objects import API_VERSION, JsonObject, Kind, ObjectKey
 from headgate_api.errors import InvalidInputError
 from headgate_api.event import rfc3339
 from headgate_api.limits import INSPECT_THREADS, INSPECTIONS_MAX, WHY_TRIGGERS_MAX
+from headgate_api.objects.kinds import API_VERSION, JsonObject, Kind, ObjectKey
 from headgate_api.positions import PositionError
 
 _T = TypeVar("_T")

@@ -19,23 +19,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.http import JSON, decoded_as, json_response, read_body, while_connected
-from headgate.control.object_reader import ObjectReader
-from headgate.control.queries import user_of
-from headgate.control.specs import ServedBroker
-from headgate.control.store import Store
 from headgate.filter.compile.request import condition
+from headgate.objects.api.http import JSON, decoded_as, json_response, read_body, while_connected
+from headgate.objects.api.queries import user_of
+from headgate.objects.kinds.specs import ServedBroker
+from headgate.objects.store.store import Store
+from headgate.objects.views.object_reader import ObjectReader
 from headgate.scan.counting import HOUR_US, CountPage, CountRequest, EventCounter
 from headgate.scan.source import EARLIEST, NEXT, ReadableLog, start_offsets
 from headgate.shares import FairPlaces
 from headgate_api import positions
 from headgate_api.backtest import BacktestPage, BacktestRequest, HourCount, TriggerOverlap
-from headgate_api.control.errors import ObjectNotFoundError
-from headgate_api.control.objects import OWN_API_VERSION, Kind
 from headgate_api.errors import InvalidInputError
 from headgate_api.event import rfc3339
 from headgate_api.event.names import namespace_of
 from headgate_api.limits import BACKTEST_SHARE_MIN, BACKTEST_TRIGGERS_MAX, BACKTESTS_MAX
+from headgate_api.objects.errors import ObjectNotFoundError
+from headgate_api.objects.kinds import OWN_API_VERSION, Kind
 from headgate_api.positions import PositionError
 
 _FILTER: Final = "filter"

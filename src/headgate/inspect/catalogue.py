@@ -16,21 +16,19 @@ from typing import Final
 import msgspec
 import structlog
 
-from headgate.control.admission import Admission
-from headgate.control.event_types import event_type_of
-from headgate.control.rows import KnownObjects
-from headgate.control.specs import retention_us
-from headgate.control.status import identity_of
-from headgate.control.store import Store
 from headgate.event.arrow import StoredEvent, from_batch
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.tools.candidates import EventKeys
 from headgate.inspect.explanation import time_text
 from headgate.inspect.flows import Flow, FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower, unwaited
+from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.event_types import event_type_of
+from headgate.objects.kinds.specs import retention_us
+from headgate.objects.kinds.status import identity_of
+from headgate.objects.store.rows import KnownObjects
+from headgate.objects.store.store import Store
 from headgate.observe.logs import Recurring
-from headgate_api.control.errors import ObjectNotFoundError
-from headgate_api.control.objects import Broker, JsonObject, Kind, ObjectKey
 from headgate_api.errors import HeadgateError, NotFoundError
 from headgate_api.event.json_format import encode_event
 from headgate_api.event.model import DataKind
@@ -42,6 +40,8 @@ from headgate_api.limits import (
     EVENT_TYPES_AGAIN_S,
     EVENT_TYPES_CREATE_S,
 )
+from headgate_api.objects.errors import ObjectNotFoundError
+from headgate_api.objects.kinds import Broker, JsonObject, Kind, ObjectKey
 
 
 class FlowNotFoundError(NotFoundError):

@@ -11,9 +11,9 @@ from headgate.deadletters.store import DeadLetterState
 from headgate.delivery.journal import JournalEntry, Origin
 from headgate.filter.tools.trace import Trace
 from headgate.inspect.find import FoundEvent, KeptDeadLetter, OtherBroker
-from headgate_api.control.objects import Condition, Trigger
 from headgate_api.event import rfc3339
 from headgate_api.event.status import status_text
+from headgate_api.objects.kinds import Condition, Trigger
 
 
 class EventFate(StrEnum):

@@ -1,7 +1,7 @@
 """The search for an event by its id, newest first, a bounded piece of the log a call; and what became of it.
 
-Two stores have an `InspectedLog`: the embedded log (`file_records.py`) and Kafka (`store/kafka/scan.py`). One
-suite of tests holds both to what is said here (`tests/store/test_inspected_log.py`).
+Two stores have an `InspectedLog`: the embedded log (`file_records.py`) and Kafka (`backend/kafka/scan.py`). One
+suite of tests holds both to what is said here (`tests/backend/test_inspected_log.py`).
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def _at(log: InspectedLog, place: OtherBroker, broker: str, search: EventSearch)
 # What a dispatcher knows of one event is one answer, `EventRecords`. On one machine it is read from files
 # (`file_records.py`); in a deployment on Kafka the owners of partitions are asked for it
 # (`server/processes/kafka/partition_answers.py`), and the rows of the outbox come from the topic
-# (`store/kafka/partition_views.py`).
-# One suite of tests runs on both (`tests/store/test_records_contract.py`).
+# (`backend/kafka/partition_views.py`).
+# One suite of tests runs on both (`tests/backend/test_records_contract.py`).
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from headgate_api.control.objects import JsonObject
 from headgate_api.limits import (
     CATALOGUE_BROKERS_MAX,
     CATALOGUE_ITEMS_MAX,
@@ -22,6 +21,7 @@ from headgate_api.limits import (
     SCHEMA_NAME_CHARS_MAX,
     SCHEMA_NODES_MAX,
 )
+from headgate_api.objects.kinds import JsonObject
 
 _MINUTE_US: Final = 60_000_000
 

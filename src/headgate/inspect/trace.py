@@ -10,9 +10,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.control.specs import retention_us
-from headgate.control.status import identity_of
-from headgate.control.store import Store
 from headgate.delivery.journal import JournalEntry
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.hops import ROOT, place_root, root_of
@@ -28,8 +25,11 @@ from headgate.inspect.find import (
     SearchResult,
     find_event,
 )
-from headgate_api.control.objects import Broker, Kind, ObjectKey
+from headgate.objects.kinds.specs import retention_us
+from headgate.objects.kinds.status import identity_of
+from headgate.objects.store.store import Store
 from headgate_api.limits import TREE_BYTES_MAX, TREE_EVENTS_MAX, TREE_SECONDS_MAX
+from headgate_api.objects.kinds import Broker, Kind, ObjectKey
 
 _EXTENSIONS: Final = EVENT_SCHEMA.get_field_index("extensions")
 _PLACE: Final = re.compile(r"([0-9]{1,4})-([0-9]{1,19})-[0-9a-f]{8}")

@@ -12,10 +12,10 @@ from headgate.inspect.explanation import DELIVERED, AttemptSummary, BrokerExplan
 from headgate.inspect.find import FoundEvent, KeptDeadLetter, OtherBroker, SearchResult
 from headgate.inspect.trace import EventTrace, MatchTrace
 from headgate_api import positions
-from headgate_api.control.objects import JsonObject
 from headgate_api.event.json_format import encode_event
 from headgate_api.event.names import path_of
 from headgate_api.event.status import status_text
+from headgate_api.objects.kinds import JsonObject
 
 _ORIGINS = {
     Origin.DELIVERY: "attempt {attempt}",

@@ -21,9 +21,6 @@ from itertools import islice
 
 import msgspec
 
-from headgate.control.routing import Target
-from headgate.control.status import identity_of
-from headgate.control.store import Store
 from headgate.delivery.journal import JournalEntry
 from headgate.filter.cel.engine import OutcomeKind
 from headgate.filter.cel.evaluate import EventView, program
@@ -57,9 +54,12 @@ from headgate.inspect.find import (
     Unfinished,
     find_event,
 )
-from headgate_api.control.objects import Broker, Kind, ObjectKey, Trigger, decode_stored
+from headgate.objects.kinds.routing import Target
+from headgate.objects.kinds.status import identity_of
+from headgate.objects.store.store import Store
 from headgate_api.event import rfc3339
 from headgate_api.event.names import path_of
+from headgate_api.objects.kinds import Broker, Kind, ObjectKey, Trigger, decode_stored
 
 
 class Why:

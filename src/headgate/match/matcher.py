@@ -26,9 +26,9 @@ from typing import Protocol
 
 import structlog
 
-from headgate.control.routing import RoutingTable
 from headgate.match.driver_link import DriverLinks, LinkAddress, Message, read_address
 from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
+from headgate.objects.kinds.routing import RoutingTable
 from headgate.observe import metrics
 from headgate.outbox.link_format import RunActive, RunRejected
 from headgate_api import limits

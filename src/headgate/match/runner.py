@@ -10,8 +10,6 @@ from pathlib import Path
 import structlog
 from pyspark.sql import SparkSession
 
-from headgate.control.routing import RoutingTable
-from headgate.control.store import Store
 from headgate.log.directory import LogDirectory
 from headgate.log.reader import end_offsets
 from headgate.match.dataframe import match_events
@@ -22,6 +20,8 @@ from headgate.match.query import SparkRun, spark_errors, start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, stop_session, task_slots
 from headgate.match.table import TableBuilder
+from headgate.objects.kinds.routing import RoutingTable
+from headgate.objects.store.store import Store
 from headgate_api.limits import JVM_HEAP_MIB
 
 _log = structlog.get_logger(__name__)

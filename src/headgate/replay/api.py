@@ -19,19 +19,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.egress import UrlPolicy
-from headgate.control.http import decoded_as, json_response, path_id, read_body
-from headgate.control.queries import user_of
-from headgate.control.store import Store
 from headgate.filter.compile.compiler import compile_filter
+from headgate.objects.api.http import decoded_as, json_response, path_id, read_body
+from headgate.objects.api.queries import user_of
+from headgate.objects.kinds.egress import UrlPolicy
+from headgate.objects.store.store import Store
 from headgate.replay.sender import Replaying
 from headgate.replay.store import Replay, ReplaySpec
 from headgate.scan.source import NEXT, ReadableLog, start_offsets
 from headgate_api import limits, positions
-from headgate_api.control.objects import OWN_API_VERSION, JsonObject, Kind, ObjectKey, Trigger
 from headgate_api.errors import InvalidInputError, NotFoundError
 from headgate_api.event import rfc3339
 from headgate_api.event.names import full_name, identity, path_of
+from headgate_api.objects.kinds import OWN_API_VERSION, JsonObject, Kind, ObjectKey, Trigger
 
 BASE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/replays"
 

@@ -22,7 +22,6 @@ import msgspec
 import structlog
 
 from headgate.auth.user import authenticated
-from headgate.control.routing import Target
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.cursors import Tried
 from headgate.delivery.dead_letter import DeadLetterQueue, give_up
@@ -33,6 +32,7 @@ from headgate.delivery.retry import Fate, left_s
 from headgate.delivery.subscribers import Rate, Subscriber
 from headgate.event.hops import place_root
 from headgate.filter.compile.plan import Verdict
+from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.outbox.shards import WHOLE, Shard

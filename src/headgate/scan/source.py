@@ -1,7 +1,7 @@
 """What a scan reads: the interface of a log that is gone through, page by page.
 
-Two stores have it: the embedded log (`scan/chunks.py`) and Kafka (`store/kafka/scan.py`). Suites of tests hold both to
-what is said here (`tests/store/scan_contract.py`, `tests/store/test_followed_log.py`).
+Two stores have it: the embedded log (`scan/chunks.py`) and Kafka (`backend/kafka/scan.py`). Suites of tests hold both
+to what is said here (`tests/backend/scan_contract.py`, `tests/backend/test_followed_log.py`).
 """
 
 from __future__ import annotations

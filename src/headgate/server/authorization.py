@@ -22,9 +22,9 @@ from headgate.auth.impersonation import impersonation_of
 from headgate.auth.routes import has_names, wanted_by_call, wanted_by_request
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, User
-from headgate.control.copies import EventPolicyCopy, ObjectCopy, RbacCopy
-from headgate.control.grants import Grants
-from headgate.control.store import Store
+from headgate.objects.api.grants import Grants
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import EventPolicyCopy, ObjectCopy, RbacCopy
 from headgate.observe.metrics import REQUESTS_REFUSED
 from headgate.rpc.service import Answer, CallContext, CallsBehind, ReadAgain, headers_of
 from headgate.server.listening import url_policy

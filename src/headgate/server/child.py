@@ -26,7 +26,7 @@ from headgate.settings import Settings
 from headgate_api.limits import GC_GROWTH_BYTES, GC_WHOLE_GROWTH_BYTES, GC_YOUNG_OBJECTS
 
 if TYPE_CHECKING:
-    from headgate.store.config import ClusterConfig
+    from headgate.backend.config import ClusterConfig
 
 _log = structlog.get_logger(__name__)
 
@@ -82,7 +82,7 @@ def context(name: str) -> Context:
     given = settings()
     cluster = None
     if given.is_on_kafka:
-        from headgate.store.config import ClusterConfig  # imports that no other process needs
+        from headgate.backend.config import ClusterConfig  # imports that no other process needs
 
         cluster = ClusterConfig.model_validate_json(os.environ[CLUSTER_VARIABLE])
     return Context(given, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)), parts.named(given, name), cluster)

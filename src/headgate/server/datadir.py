@@ -24,7 +24,7 @@ from headgate_api.errors import FatalError, HeadgateError, InvalidInputError, Un
 from headgate_api.limits import CORES_A_DISPATCHER, DISPATCHERS_MAX
 
 if TYPE_CHECKING:
-    from headgate.store.embedded_state import EmbeddedState
+    from headgate.backend.embedded_state import EmbeddedState
 
 
 # --- layout ---------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def _narrowed(path: Path) -> list[Path]:
 @contextmanager
 def stopped_server(data: Path) -> Iterator[EmbeddedState]:
     """What it has; no server can be started on it while the block lasts."""
-    from headgate.store.embedded_state import EmbeddedState  # imports that no start needs
+    from headgate.backend.embedded_state import EmbeddedState  # imports that no start needs
 
     check_objects(data)
     with locked(data):

@@ -14,9 +14,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 
-from headgate.settings import MASKED, Settings
-from headgate.store.config import ClusterConfig
-from headgate.store.config_file import (
+from headgate.backend.config import ClusterConfig
+from headgate.backend.config_file import (
     OF_SECTIONS,
     SECTIONS,
     ConfigFile,
@@ -27,6 +26,7 @@ from headgate.store.config_file import (
     read,
     said,
 )
+from headgate.settings import MASKED, Settings
 from headgate_api.errors import InvalidInputError
 
 _OF_OWN_LOG: Final = ("partitions", "segment_mb", "retain_hours", "retain_mb", "on_corrupt", "accept_lost")

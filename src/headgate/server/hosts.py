@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.control.egress import address_of
+from headgate.objects.kinds.egress import address_of
 from headgate.observe.metrics import REQUESTS_REFUSED
 from headgate.server.listening import addresses_of
 from headgate.server.refusals import send_refusal

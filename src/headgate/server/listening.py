@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headgate.control.egress import Address, Listener, UrlPolicy, ports
+from headgate.objects.kinds.egress import Address, Listener, UrlPolicy, ports
 from headgate.settings import OFF, ClientAuth, Settings, TlsMode, networks_of
 from headgate_api.errors import InvalidInputError, UnavailableError
 

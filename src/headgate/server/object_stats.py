@@ -18,17 +18,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.attention import Trouble, is_troubled, troubles
-from headgate.control.history import BodyTest, Page
-from headgate.control.http import Handler, json_response
-from headgate.control.queries import continue_token, list_query
-from headgate.control.store import Store
-from headgate.control.watch import ListQuery
+from headgate.objects.api.http import Handler, json_response
+from headgate.objects.api.queries import continue_token, list_query
+from headgate.objects.api.watch import ListQuery
+from headgate.objects.store.attention import Trouble, is_troubled, troubles
+from headgate.objects.store.history import BodyTest, Page
+from headgate.objects.store.store import Store
 from headgate.observe.history import BrokerCount, NumbersHistory
 from headgate.server.peers.target_stats import STATS_LISTS, TargetStats, TriggerCounters, stats_paths
-from headgate_api.control.errors import MalformedObjectError
-from headgate_api.control.objects import Broker, Condition, Kind, Object, ObjectKey, Trigger, decode_stored
 from headgate_api.limits import STATS_PAGE_DEFAULT, STATS_PAGE_MAX
+from headgate_api.objects.errors import MalformedObjectError
+from headgate_api.objects.kinds import Broker, Condition, Kind, Object, ObjectKey, Trigger, decode_stored
 
 _READY: Final = "Ready"
 

@@ -11,6 +11,8 @@ from typing import Final
 
 import structlog
 
+from headgate.backend.config import ClusterConfig
+from headgate.backend.kafka.topics import Admin
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import datadir, listening, parts, tls
 from headgate.server.listening import url_policy
@@ -19,8 +21,6 @@ from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
 from headgate.storage.files import DispatcherDirectory
 from headgate.storage.keyring import keyring_of
-from headgate.store.config import ClusterConfig
-from headgate.store.kafka.topics import Admin
 from headgate_api.errors import FatalError, HeadgateError, InvalidInputError, UnavailableError
 
 _log = structlog.get_logger(__name__)
@@ -145,7 +145,7 @@ def _check_beside(path: Path, log: Path) -> None:
 
 def _renew(path: Path) -> None:
     """Makes control.db anew, or goes on with what it has: nobody may get the ids of targets that it has lost."""
-    from headgate.control.store import Store  # a second of imports, which no other start needs
+    from headgate.objects.store.store import Store  # a second of imports, which no other start needs
 
     Store.open(path, targets_from=int(time.time()) - _TARGET_EPOCH_S).close()
 

@@ -8,10 +8,10 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.context import shows_token
-from headgate.control.egress import RESERVED_NAMESPACES
-from headgate.control.kube_status import failure_of
 from headgate.event.hops import HOPS_HEADER
 from headgate.ingress.errors import retry_after_s, send_body, send_problem
+from headgate.objects.kinds.egress import RESERVED_NAMESPACES
+from headgate.objects.kinds.kube_status import failure_of
 from headgate.server.health import PATHS
 from headgate.server.parts import Role
 from headgate_api.errors import HeadgateError, UnavailableError
@@ -54,9 +54,9 @@ class RoleAbsent:
 # --- deliveries -----------------------------------------------------------------------------------
 # Refuses deliveries on paths that are no broker's: an event's body shall never be a request to the server's own API.
 #
-# The policy for URLs (`control/egress.py`) refuses the addresses that this server knows to be its own. A proxy, or a
-# port that is mapped, gives it others. Every delivery of a broker carries the hop count, so this one look tells them
-# all.
+# The policy for URLs (`objects/kinds/egress.py`) refuses the addresses that this server knows to be its own. A proxy,
+# or a port that is mapped, gives it others. Every delivery of a broker carries the hop count, so this one look tells
+# them all.
 
 _HOPS: Final = HOPS_HEADER.encode()
 

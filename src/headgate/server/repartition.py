@@ -26,7 +26,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery import journal
 from headgate.delivery.cursors import CursorChange, Cursors, CursorStore, TargetCursor
@@ -36,14 +35,15 @@ from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.files import UnsyncedFileOps
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.store.store import Store
 from headgate.outbox.shards import Shard, dispatcher_of, dispatchers_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
 from headgate.retention.floor import FloorBase, FloorFinder
 from headgate.storage.files import DispatcherDirectory
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore
-from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.limits import FLOOR_LOOKS_MAX
+from headgate_api.objects.kinds import Kind, ObjectKey
 
 
 @dataclass(frozen=True, slots=True)

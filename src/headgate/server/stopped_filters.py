@@ -15,9 +15,9 @@ from typing import Final
 
 import structlog
 
-from headgate.control.store import Store
-from headgate.control.target_reports import StoppedFilter
-from headgate.control.writes import kube_time
+from headgate.objects.store.store import Store
+from headgate.objects.store.target_reports import StoppedFilter
+from headgate.objects.store.writes import kube_time
 from headgate.observe.history import NumbersHistory, grown
 from headgate.observe.logs import Recurring
 from headgate.server.peers.target_stats import MatchCount

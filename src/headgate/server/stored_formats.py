@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headgate.control.plans import DUE, filter_compiler
-from headgate.control.schema import MIGRATIONS
 from headgate.log.errors import NewerLogError
 from headgate.log.format import SEGMENT_FIXED_BYTES, SEGMENT_VERSION, segment_version
 from headgate.log.recovery import list_segments
+from headgate.objects.store.plans import DUE, filter_compiler
+from headgate.objects.store.schema import MIGRATIONS
 from headgate.storage import sqlite
 from headgate.storage.files import replace_whole
 from headgate_api import __version__

@@ -21,19 +21,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.attention import ObjectTrouble
-from headgate.control.http import json_response
-from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterCount
+from headgate.objects.api.http import json_response
+from headgate.objects.store.attention import ObjectTrouble
+from headgate.objects.store.store import Store
 from headgate.observe.history import NumbersHistory, Rates
 from headgate.observe.logs import Recurring
 from headgate.server import ready
 from headgate.server.peers.dispatcher_group import DispatcherReach
 from headgate.server.peers.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, BacklogCount, Undelivered, undelivered
 from headgate.settings import Settings
-from headgate_api.control.objects import Kind
 from headgate_api.event import rfc3339
 from headgate_api.limits import ATTENTION_MAX, HISTORY_POINT_S, RATE_WINDOW_S
+from headgate_api.objects.kinds import Kind
 
 _KEPT: Final = "kept"
 _log = structlog.get_logger(__name__)

@@ -12,12 +12,12 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.control.object_reader import NoDataDirectoryError, ObjectReader
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import filter_of
 from headgate.filter.skipping.prune import Pruning, pruning
 from headgate.log.directory import LogDirectory, OnCorrupt
 from headgate.match.query import SOURCE
+from headgate.objects.views.object_reader import NoDataDirectoryError, ObjectReader
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.source import EARLIEST, ReadableLog, start_offsets
 from headgate.spark.connector import use_connector

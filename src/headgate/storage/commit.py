@@ -252,9 +252,9 @@ class CommitRecord:
 class Committer(Protocol):
     """Begins and ends the transactions of the one connection that writes; called under the database's write lock.
 
-    `SqliteCommitter` is the embedded one. In a deployment on Kafka, `store/kafka/objects.py` has one for objects, whose
-    store is held to the same promises with both (`tests/store/objects_contract.py`), and `store/kafka/changelog.py` one
-    for what a dispatcher keeps.
+    `SqliteCommitter` is the embedded one. In a deployment on Kafka, `backend/kafka/objects.py` has one for objects,
+    whose store is held to the same promises with both (`tests/backend/objects_contract.py`), and
+    `backend/kafka/changelog.py` one for what a dispatcher keeps.
     """
 
     @property

@@ -23,9 +23,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.control.http import while_connected
-from headgate.control.queries import user_of
 from headgate.log.errors import UnreadableEventsError
+from headgate.objects.api.http import while_connected
+from headgate.objects.api.queries import user_of
 from headgate.scan.source import ScanCounters
 from headgate.stream.follow import Readers, Turn
 from headgate.stream.request import ReadRequest, read_request

@@ -15,9 +15,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from headgate.control.quotas import READERS
-from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
-from headgate.control.specs import ServedBroker
+from headgate.objects.kinds.quotas import READERS
+from headgate.objects.kinds.specs import ServedBroker
+from headgate.objects.views.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.rpc.service import Credits
 from headgate.scan.counting import CountPage, CountRequest, LogCounter
 from headgate.scan.pages import LogScanner, ScanPage, ScanRequest, scanning
@@ -26,11 +26,11 @@ from headgate.scan.search import EventFinder, FilterSearch, latest, offsets_at_e
 from headgate.scan.source import EARLIEST, LATEST, NEXT, ReadableLog, ScanCounters, start_offsets
 from headgate.shares import FairPlaces, FairThreads
 from headgate.stream.request import ReadRequest
-from headgate_api.control.errors import UnknownBrokerError
 from headgate_api.errors import OverloadedError, UnavailableError
 from headgate_api.event.model import Event
 from headgate_api.event.names import namespace_of, path_of
 from headgate_api.limits import READ_EVENTS_PER_TURN, READ_POLL_S, READ_PROGRESS_S, READ_THREADS, READERS_MAX
+from headgate_api.objects.errors import UnknownBrokerError
 
 
 class LogGrowth:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.specs import ServedBroker
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters
+from headgate.objects.kinds.specs import ServedBroker
 from headgate.scan.source import EARLIEST, Query
 from headgate_api.errors import InvalidInputError
 from headgate_api.limits import (

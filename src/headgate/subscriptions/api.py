@@ -26,18 +26,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.http import Handler, decoded_as, json_response, read_body
-from headgate.control.queries import user_of
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition
+from headgate.objects.api.http import Handler, decoded_as, json_response, read_body
+from headgate.objects.api.queries import user_of
 from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import LeasedEvent, SeekGoal
 from headgate.subscriptions.seek import RunningSeek
 from headgate.subscriptions.service import Subscriptions
 from headgate_api import limits
-from headgate_api.control.objects import OWN_API_VERSION, JsonObject
 from headgate_api.errors import InvalidInputError
 from headgate_api.event.json_format import encode_event
+from headgate_api.objects.kinds import OWN_API_VERSION, JsonObject
 
 _RequestT = TypeVar("_RequestT", bound="_ConsumerRequest")
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/subscriptions/{{name}}"

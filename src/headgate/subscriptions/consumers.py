@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from headgate.control.quotas import CONSUMERS
-from headgate.control.routing import PullRules
-from headgate.control.shared_quotas import QuotaPlaces, SharedQuotas
+from headgate.objects.kinds.quotas import CONSUMERS
+from headgate.objects.kinds.routing import PullRules
+from headgate.objects.views.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.subscriptions.leases import Leases
 from headgate.subscriptions.messages import ConsumersQuotaError
 from headgate.subscriptions.store import UnackedEvent

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.routing import PullRules
+from headgate.objects.kinds.routing import PullRules
 from headgate.subscriptions.messages import AckIdError, ConsumerBusyError
 from headgate.subscriptions.store import HISTORY, SavedCursor, UnackedEvent
 

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.control.routing import PullRules, RoutingTable, Target
+from headgate.objects.kinds.routing import PullRules, RoutingTable, Target
 from headgate.subscriptions.cursor import Cursor
 from headgate.subscriptions.messages import AckNotStoredError, SubscriptionNotFoundError
 from headgate.subscriptions.seek import RunningSeek

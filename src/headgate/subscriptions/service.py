@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from headgate.control.routing import RoutingTable
-from headgate.control.shared_quotas import SharedQuotas
 from headgate.delivery.events import load_or_none
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.plan import Verdict
+from headgate.objects.kinds.routing import RoutingTable
+from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
 from headgate.shares import FairPlaces

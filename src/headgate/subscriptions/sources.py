@@ -20,9 +20,9 @@ _SLACK_US: Final = int(limits.SEEK_SLACK_S * 1_000_000)
 
 
 class RowPlaces(Protocol):
-    """Where rows stand in the outbox, of a chunk log or in Kafka (`store/kafka/partition_views.py`). Blocking.
+    """Where rows stand in the outbox, of a chunk log or in Kafka (`backend/kafka/partition_views.py`). Blocking.
 
-    `tests/store/test_backlog_contract.py` holds both to what is said here.
+    `tests/backend/test_backlog_contract.py` holds both to what is said here.
     """
 
     def before(self, floor: Mapping[int, int], since_us: int) -> int:

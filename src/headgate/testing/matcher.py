@@ -15,8 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Final
 
-from headgate.control.routing import RoutingTable
-from headgate.control.store import Store
 from headgate.event.arrow import from_batch_all
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
 from headgate.filter.compile.plan import Verdict
@@ -25,6 +23,8 @@ from headgate.log.reader import PartitionReader, end_offsets
 from headgate.match.driver_link import LinkAddress
 from headgate.match.errors import DriverLinkError
 from headgate.match.matcher import Matcher
+from headgate.objects.kinds.routing import RoutingTable
+from headgate.objects.store.store import Store
 from headgate.outbox.link_format import HELLO_ACCEPTED, Hello, encode_hello, encode_passed, encode_row
 from headgate.outbox.shards import dispatcher_of
 from headgate.server import child, ready

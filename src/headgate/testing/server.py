@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.server.parts import MATCHER_VARIABLE
-from headgate_api.control.objects import Kind
 from headgate_api.errors import HeadgateError, UnavailableError
+from headgate_api.objects.kinds import Kind
 
 Object = dict[str, Any]
 """A Kubernetes-style JSON object, as the API has it."""

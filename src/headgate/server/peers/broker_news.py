@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.copies import ObjectCopy
-from headgate.control.store import Store
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import ObjectCopy
 from headgate.server import parts
 from headgate.server.parts import Role
 from headgate.server.peers.local_http import ask

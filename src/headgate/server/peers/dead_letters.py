@@ -19,16 +19,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.grants import Grants
-from headgate.control.http import decoded_as, json_response, read_body
-from headgate.control.queries import user_of
 from headgate.deadletters.api import CountsPage, DeadLetterNotFoundError, routes_of
+from headgate.objects.api.grants import Grants
+from headgate.objects.api.http import decoded_as, json_response, read_body
+from headgate.objects.api.queries import user_of
 from headgate.replay.api import BASE
 from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherQuestion, refusal
 from headgate.server.peers.local_http import sent_path
 from headgate_api import limits
-from headgate_api.control.objects import JsonObject, Kind
 from headgate_api.errors import InvalidInputError
+from headgate_api.objects.kinds import JsonObject, Kind
 
 _IDS_NAMED: Final = 10
 _DONE: Final = "-"

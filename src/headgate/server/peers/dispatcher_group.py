@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.context import USER, USER_HEADER, header_of
 from headgate.auth.user import ANONYMOUS
-from headgate.control.http import JSON
-from headgate.control.store import Store
+from headgate.objects.api.http import JSON
+from headgate.objects.store.store import Store
 from headgate.outbox.shards import dispatcher_of
 from headgate.rpc.wire import parsed
 from headgate.server.peers.local_http import (
@@ -33,8 +33,8 @@ from headgate.server.peers.local_http import (
     sent_path,
 )
 from headgate.settings import Settings
-from headgate_api.control.objects import Kind, ObjectKey
 from headgate_api.limits import DISPATCHER_ANSWER_S_MAX
+from headgate_api.objects.kinds import Kind, ObjectKey
 from headgate_api.rpc import headgate_pb2 as pb
 from headgate_api.rpc.errors import ProtocolError
 

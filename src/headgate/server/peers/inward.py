@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from headgate.auth.context import TOKEN_HEADER, USER_HEADER, current_user, header_of
-from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.delivery.post import HttpTransport, PostOptions, Transport
 from headgate.delivery.retry import RETRY_AFTER_STATUSES, Outcome
+from headgate.objects.kinds.egress import UrlPolicy, UrlRefusedError
 from headgate.server.peers.local_http import ask
 from headgate.settings import Settings
 from headgate_api import limits

@@ -24,9 +24,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.context import USER, USER_HEADER, header_of
 from headgate.auth.user import ANONYMOUS
-from headgate.control.http import JSON, while_connected
+from headgate.objects.api.http import JSON, while_connected
 from headgate.server import child
-from headgate_api.control.objects import JsonObject
 from headgate_api.errors import HeadgateError, TooLargeError, UnavailableError
 from headgate_api.limits import (
     APPLY_BYTES_MAX,
@@ -37,6 +36,7 @@ from headgate_api.limits import (
     READ_DRAIN_S_MAX,
     SECRET_BODY_BYTES_MAX,
 )
+from headgate_api.objects.kinds import JsonObject
 
 REDIRECTED: Final = 300
 """The first status of HTTP that is not good."""

@@ -11,10 +11,11 @@ from typing import Final
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.control import discovery
-from headgate.control.database import NotLeaderError, StoreUnavailableError
-from headgate.control.store import Store
-from headgate.control.webhook import PATH as WEBHOOK
+from headgate.backend.kafka.objects import leader_of
+from headgate.objects.api import discovery
+from headgate.objects.api.webhook import PATH as WEBHOOK
+from headgate.objects.store.database import NotLeaderError, StoreUnavailableError
+from headgate.objects.store.store import Store
 from headgate.server.peers.local_http import (
     FORWARDED,
     REDIRECTED,
@@ -25,7 +26,6 @@ from headgate.server.peers.local_http import (
 )
 from headgate.server.peers.servers import PeerServers
 from headgate.settings import Settings
-from headgate.store.kafka.objects import leader_of
 from headgate_api.errors import UnavailableError
 from headgate_api.limits import LEADER_ANSWER_S_MAX, OBJECT_CACHE_LAG_S_MAX
 

@@ -44,9 +44,9 @@ from headgate.server.peers.local_http import (
 from headgate.server.peers.servers import PeerServers
 from headgate.settings import Settings
 from headgate_api import positions
-from headgate_api.control.objects import Kind
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.limits import PARTITION_OWNER_S_MAX
+from headgate_api.objects.kinds import Kind
 
 MISDIRECTED: Final = 421
 PARTITION: Final = b"headgate-partition"

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.http import JSON
+from headgate.objects.api.http import JSON
 from headgate.scan.counting import CountPage, CountRequest, EventCounter
 from headgate.scan.pages import Scanner, ScanPage, ScanRequest
 from headgate.server.peers.local_http import ask

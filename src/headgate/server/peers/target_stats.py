@@ -24,19 +24,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.http import JSON, json_response
 from headgate.deadletters.api import CountsPage
 from headgate.deadletters.store import counts_of
 from headgate.delivery.events import Events
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
+from headgate.objects.api.http import JSON, json_response
 from headgate.outbox.shards import dispatcher_of
 from headgate.server.peers.dispatcher_group import DispatcherQuestion, DispatcherReach
 from headgate.server.peers.local_http import ask, sent_path
-from headgate_api.control.objects import OWN_API_VERSION, Kind, ObjectKey
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.event import rfc3339
 from headgate_api.limits import STATS_ANSWER_S_MAX, STATS_PAGE_MAX
+from headgate_api.objects.kinds import OWN_API_VERSION, Kind, ObjectKey
 
 SUMMARY: Final = f"/apis/{OWN_API_VERSION}/summary"
 SUMMARY_OF_NAMESPACE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/summary"

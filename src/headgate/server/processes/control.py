@@ -22,17 +22,6 @@ from starlette.requests import Request
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
-from headgate.control.admission import Admission
-from headgate.control.api import ControlApi
-from headgate.control.bootstrap import bootstrap, load, recompile_all, reseal_all
-from headgate.control.copies import ServedBrokers
-from headgate.control.database import StoreUnavailableError
-from headgate.control.http import ERROR_HANDLERS
-from headgate.control.quotas import usage_in
-from headgate.control.reconciler import Reconciler
-from headgate.control.signing_keys import tend_signing_keys
-from headgate.control.status import ServerUrls
-from headgate.control.store import Store
 from headgate.inspect.api import InspectApi
 from headgate.inspect.backtest import BacktestApi, Backtests
 from headgate.inspect.catalogue import Catalogues, EventTypeCreator
@@ -40,6 +29,17 @@ from headgate.inspect.file_records import FileRecords
 from headgate.inspect.find import Records
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory
+from headgate.objects.api.admission import Admission
+from headgate.objects.api.api import ControlApi
+from headgate.objects.api.bootstrap import bootstrap, load, recompile_all, reseal_all
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.kinds.status import ServerUrls
+from headgate.objects.store.database import StoreUnavailableError
+from headgate.objects.store.quota_usage import usage_in
+from headgate.objects.store.reconciler import Reconciler
+from headgate.objects.store.signing_keys import tend_signing_keys
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import ServedBrokers
 from headgate.observe import metrics
 from headgate.observe.history import NumbersHistory, counted_by
 from headgate.scan.chunks import ChunkLog

@@ -17,10 +17,6 @@ import uvloop
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from headgate.control.http import ERROR_HANDLERS
-from headgate.control.quotas import QuotaBoard
-from headgate.control.shared_quotas import SharedQuotas
-from headgate.control.store import Store
 from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.delivery.events import LogEvents
 from headgate.delivery.journal import Journal
@@ -30,6 +26,10 @@ from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.files import FileOps
 from headgate.log.reader import LogEnds, PartitionReader
 from headgate.log.writer import PartitionWriter
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.store.quota_usage import QuotaBoard
+from headgate.objects.store.store import Store
+from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe import metrics, tracing
 from headgate.observe.logs import tell_failure
 from headgate.outbox.link import MatchLinkServer

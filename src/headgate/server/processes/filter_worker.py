@@ -18,7 +18,6 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.kube_status import failure, failure_of
 from headgate.filter.tools.trial import (
     ExplainRequest,
     FilterRequest,
@@ -28,10 +27,11 @@ from headgate.filter.tools.trial import (
     explain_filter,
     try_filter,
 )
-from headgate_api.control.bodies import decode_as
+from headgate.objects.kinds.kube_status import failure, failure_of
 from headgate_api.errors import HeadgateError
 from headgate_api.event.json_text import allow_deep_json
 from headgate_api.limits import FILTER_RUN_S_MAX, FILTER_WORKER_MEMORY_BYTES_MAX
+from headgate_api.objects.bodies import decode_as
 
 REQUEST_HEAD: Final = struct.Struct(">BI")
 """Before the body of a request: the place in RUNS, the length of the body."""

@@ -24,11 +24,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.control.http import JSON, Handler, read_body
-from headgate.control.queries import user_of
+from headgate.objects.api.http import JSON, Handler, read_body
+from headgate.objects.api.queries import user_of
 from headgate.server.processes.filter_worker import ANSWER_HEAD, REQUEST_HEAD, RUNS
 from headgate.shares import FairPlaces
-from headgate_api.control.objects import OWN_API_VERSION
 from headgate_api.errors import InvalidInputError, OverloadedError, UnavailableError
 from headgate_api.limits import (
     FILTER_RUN_S_MAX,
@@ -39,6 +38,7 @@ from headgate_api.limits import (
     FILTER_WORKER_START_S_MAX,
     FILTER_WORKERS_MAX,
 )
+from headgate_api.objects.kinds import OWN_API_VERSION
 
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/filters"
 _NUMBERS: Final = {name: number for number, name in enumerate(RUNS)}

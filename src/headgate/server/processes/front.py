@@ -23,11 +23,6 @@ from starlette.types import ASGIApp
 
 from headgate.auth.configuration import read
 from headgate.console.routes import ConsoleRoutes, sign_in_of
-from headgate.control.copies import ServedBrokers
-from headgate.control.grants import Grants
-from headgate.control.http import ERROR_HANDLERS
-from headgate.control.quotas import QuotaBoard
-from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.connections import Connections
 from headgate.ingress.encode import Entries, Forwarded, check_events, event_commit
@@ -46,6 +41,11 @@ from headgate.log.directory import LogDirectory, Partition
 from headgate.log.group_commit import ChunkCommit
 from headgate.log.wakeups import Wakeups
 from headgate.log.writer import PartitionWriter
+from headgate.objects.api.grants import Grants
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.store.quota_usage import QuotaBoard
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import ServedBrokers
 from headgate.observe import metrics, tracing
 from headgate.rpc.service import ServiceCalls
 from headgate.server import child, health, listening, parts, ready, retention, rpc
@@ -66,8 +66,8 @@ from headgate.server.tls import CertificateKeeper, TlsFiles
 from headgate.settings import Settings, TlsMode
 from headgate.subscriptions.api import METHODS as PULL_METHODS
 from headgate.subscriptions.api import PREFIX as PULL_PATH
-from headgate_api.control.objects import Kind
 from headgate_api.limits import CONNECTIONS_MAX, LOG_PROBE_S, METRICS_WRITE_S, THREAD_SWITCH_S
+from headgate_api.objects.kinds import Kind
 
 # --- http listeners -------------------------------------------------------------------------------
 # The HTTP addresses of a front, plain and over TLS, with one bound on the connections of all.

@@ -12,12 +12,12 @@ from functools import partial
 import uvloop
 from starlette.applications import Starlette
 
-from headgate.control.copies import ServedBrokers
-from headgate.control.http import ERROR_HANDLERS
-from headgate.control.quotas import QuotaBoard
-from headgate.control.shared_quotas import SharedQuotas
-from headgate.control.store import Store
 from headgate.log.directory import LogDirectory
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.store.quota_usage import QuotaBoard
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import ServedBrokers
+from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.source import ReadableLog, RetainedLog
 from headgate.server import child, ready, rpc

@@ -14,14 +14,6 @@ from typing import Any, Protocol
 import structlog
 from starlette.routing import Route
 
-from headgate.control.egress import UrlPolicy
-from headgate.control.handshake_grants import HandshakeGrants
-from headgate.control.routing import RoutingTable, Target, TargetReport
-from headgate.control.secret_store import SecretTable
-from headgate.control.shared_quotas import SharedQuotas
-from headgate.control.signing_keys import SigningKeys
-from headgate.control.specs import ServedBroker
-from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService, IngressReplies
@@ -36,6 +28,14 @@ from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.filter.skipping.prune import FilterValueRule
+from headgate.objects.kinds.egress import UrlPolicy
+from headgate.objects.kinds.routing import RoutingTable, Target, TargetReport
+from headgate.objects.kinds.specs import ServedBroker
+from headgate.objects.store.handshake_grants import HandshakeGrants
+from headgate.objects.store.secret_store import SecretTable
+from headgate.objects.store.signing_keys import SigningKeys
+from headgate.objects.store.store import Store
+from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.observe.tracing import Tracing
 from headgate.outbox.reader import Backlog

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import structlog
 
+from headgate.backend.config import ClusterConfig
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
 from headgate.observe.logs import Recurring
@@ -21,7 +22,6 @@ from headgate.server.parts import Role, ServerPart
 from headgate.server.peers import instance
 from headgate.server.processes.zygote import ForkedPart, Zygote, reap_orphans
 from headgate.settings import Settings
-from headgate.store.config import ClusterConfig
 from headgate_api import limits
 
 _log = structlog.get_logger()

@@ -19,10 +19,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from headgate.backend.config import ClusterConfig
 from headgate.server import child, parts
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
-from headgate.store.config import ClusterConfig
 from headgate_api import limits
 
 _NAME_BYTES_MAX: Final = 64

@@ -16,15 +16,22 @@ from typing import Any, Final
 
 import structlog
 
-from headgate.control.admission import Admission
-from headgate.control.bootstrap import bootstrap
-from headgate.control.copies import ServedBrokers
-from headgate.control.quotas import NOT_ON_KAFKA
-from headgate.control.reconciler import Reconciler
-from headgate.control.signing_keys import tend_signing_keys
-from headgate.control.store import Store
+from headgate.backend.config import KafkaConfig
+from headgate.backend.kafka.consumer_groups import Election, GroupMembers
+from headgate.backend.kafka.objects import KafkaObjects, leader_of
+from headgate.backend.kafka.runs import follow_generations
+from headgate.backend.kafka.scan import InspectedTopic, KafkaLog
+from headgate.backend.kafka.server_numbers import hear_numbers
+from headgate.backend.kafka.target_reports import follow_reports
 from headgate.inspect.catalogue import EventTypeCreator
 from headgate.inspect.log_follower import LogFollower
+from headgate.objects.api.admission import Admission
+from headgate.objects.api.bootstrap import bootstrap
+from headgate.objects.kinds.quotas import NOT_ON_KAFKA
+from headgate.objects.store.reconciler import Reconciler
+from headgate.objects.store.signing_keys import tend_signing_keys
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import ServedBrokers
 from headgate.observe.history import NumbersHistory
 from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.source import RetainedLog
@@ -49,13 +56,6 @@ from headgate.server.processes.control import (
 from headgate.server.processes.kafka.numbers import ServersNumbers, tell_numbers
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
-from headgate.store.config import KafkaConfig
-from headgate.store.kafka.consumer_groups import Election, GroupMembers
-from headgate.store.kafka.objects import KafkaObjects, leader_of
-from headgate.store.kafka.runs import follow_generations
-from headgate.store.kafka.scan import InspectedTopic, KafkaLog
-from headgate.store.kafka.server_numbers import hear_numbers
-from headgate.store.kafka.target_reports import follow_reports
 from headgate_api.errors import UnavailableError
 from headgate_api.limits import OBJECT_LEAD_PAUSE_S
 

@@ -15,10 +15,19 @@ from typing import Any, Final
 import structlog
 import uvloop
 
-from headgate.control.routing import RoutingTable
-from headgate.control.specs import ServedBroker
-from headgate.control.store import Store
+from headgate.backend.kafka.changelog import ChangelogWriter, group_identity
+from headgate.backend.kafka.events import TopicEvents
+from headgate.backend.kafka.objects import open_cache
+from headgate.backend.kafka.outbox_reader import OutboxMember
+from headgate.backend.kafka.outbox_records import OutboxPage, OutboxState
+from headgate.backend.kafka.partition_views import OutboxLookups
+from headgate.backend.kafka.records import RecordError
+from headgate.backend.kafka.runs import RunReports
+from headgate.backend.kafka.scan import KafkaLog
 from headgate.delivery.journal import Journal
+from headgate.objects.kinds.routing import RoutingTable
+from headgate.objects.kinds.specs import ServedBroker
+from headgate.objects.store.store import Store
 from headgate.observe import tracing
 from headgate.scan.pages import LogScanner
 from headgate.server import child, parts, ready, rpc
@@ -31,15 +40,6 @@ from headgate.server.processes.kafka.partition_answers import PartitionCalls, pa
 from headgate.server.processes.shard_deliveries import SenderIdentity
 from headgate.storage.keyring import keyring_of
 from headgate.storage.threads import Threads
-from headgate.store.kafka.changelog import ChangelogWriter, group_identity
-from headgate.store.kafka.events import TopicEvents
-from headgate.store.kafka.objects import open_cache
-from headgate.store.kafka.outbox_reader import OutboxMember
-from headgate.store.kafka.outbox_records import OutboxPage, OutboxState
-from headgate.store.kafka.partition_views import OutboxLookups
-from headgate.store.kafka.records import RecordError
-from headgate.store.kafka.runs import RunReports
-from headgate.store.kafka.scan import KafkaLog
 from headgate_api import limits
 from headgate_api.errors import FatalError, HeadgateError
 from headgate_api.limits import ATTEMPTS_MAX

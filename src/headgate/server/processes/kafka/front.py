@@ -9,6 +9,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from headgate.backend.kafka.appender import KafkaAppender
+from headgate.backend.kafka.consumer_groups import GroupMembers
+from headgate.backend.kafka.numbered_producers import FencedProducers
+from headgate.backend.kafka.objects import open_cache
 from headgate.ingress.partitions import EventPartitions
 from headgate.server import child, parts
 from headgate.server.parts import Role
@@ -23,10 +27,6 @@ from headgate.server.peers.servers import PeerServers
 from headgate.server.peers.subscription_calls import SubscriptionCalls
 from headgate.server.processes import front
 from headgate.server.processes.front import FrontStore
-from headgate.store.kafka.appender import KafkaAppender
-from headgate.store.kafka.consumer_groups import GroupMembers
-from headgate.store.kafka.numbered_producers import FencedProducers
-from headgate.store.kafka.objects import open_cache
 from headgate_api.errors import UnavailableError
 from headgate_api.limits import LOG_PROBE_S
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from headgate.backend.kafka.matcher import MatcherHooks, serve_kafka
+from headgate.backend.kafka.objects import open_cache
 from headgate.server import child, ready
 from headgate.server.peers import instance
 from headgate.server.processes import matcher
 from headgate.server.processes.matcher import MatcherStop
-from headgate.store.kafka.matcher import MatcherHooks, serve_kafka
-from headgate.store.kafka.objects import open_cache
 
 
 def run(context: child.Context) -> None:

@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 import structlog
 
+from headgate.backend.config import KafkaConfig
+from headgate.backend.kafka.server_numbers import NumbersWriter
 from headgate.observe.history import Snapshot, counted_by
 from headgate.observe.logs import Recurring
 from headgate.server.peers import instance
 from headgate.server.summary import PartView, parts_of
 from headgate.settings import Settings
-from headgate.store.config import KafkaConfig
-from headgate.store.kafka.server_numbers import NumbersWriter
 from headgate_api.errors import HeadgateError
 from headgate_api.limits import HISTORY_POINT_S, SERVER_FORGOTTEN_S, SERVER_SILENT_S_MAX, SERVERS_MAX
 

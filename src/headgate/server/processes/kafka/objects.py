@@ -9,9 +9,9 @@ import asyncio
 from contextlib import closing
 from functools import partial
 
+from headgate.backend.kafka.objects import KafkaObjects
 from headgate.server import child, ready
 from headgate.server.processes.kafka.numbers import tell_numbers
-from headgate.store.kafka.objects import KafkaObjects
 
 
 def run(context: child.Context) -> None:

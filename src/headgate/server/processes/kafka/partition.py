@@ -22,10 +22,24 @@ import structlog
 from starlette.routing import Router
 from starlette.types import ASGIApp
 
-from headgate.control.routing import Target
-from headgate.control.store import Store
+from headgate.backend.config import KafkaConfig
+from headgate.backend.kafka.changelog import ChangelogWriter, restore_all
+from headgate.backend.kafka.events import TopicEvents, shared_event
+from headgate.backend.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage
+from headgate.backend.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace, TopicBacklog
+from headgate.backend.kafka.partition_views import (
+    CheckpointRowPlaces,
+    OutboxLookups,
+    PartitionRecords,
+    RowsAhead,
+    in_force,
+)
+from headgate.backend.kafka.runs import RunReports
+from headgate.backend.kafka.target_reports import PartitionReports
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.scheduler import Scheduler
+from headgate.objects.kinds.routing import Target
+from headgate.objects.store.store import Store
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.outbox.shards import Shard
@@ -36,20 +50,6 @@ from headgate.scan.source import ReadableLog
 from headgate.server.processes.kafka.partition_answers import PartitionPulls, PartitionRecordsApi
 from headgate.server.processes.shard_deliveries import DeliveryMeans, DeliveryOptions, ShardDeliveries, ShardState
 from headgate.storage.files import PARENT, DispatcherDirectory
-from headgate.store.config import KafkaConfig
-from headgate.store.kafka.changelog import ChangelogWriter, restore_all
-from headgate.store.kafka.events import TopicEvents, shared_event
-from headgate.store.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage
-from headgate.store.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace, TopicBacklog
-from headgate.store.kafka.partition_views import (
-    CheckpointRowPlaces,
-    OutboxLookups,
-    PartitionRecords,
-    RowsAhead,
-    in_force,
-)
-from headgate.store.kafka.runs import RunReports
-from headgate.store.kafka.target_reports import PartitionReports
 from headgate.subscriptions.sources import OutboxView
 from headgate_api import limits
 from headgate_api.errors import HeadgateError, UnavailableError

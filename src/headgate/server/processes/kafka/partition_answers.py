@@ -16,16 +16,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.control.http import ERROR_HANDLERS, JSON
+from headgate.backend.kafka.partition_views import OutboxLookups, PartitionRecords
 from headgate.delivery.events import Events
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
+from headgate.objects.api.http import ERROR_HANDLERS, JSON
 from headgate.observe.logs import Recurring
 from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
 from headgate.server.peers.local_http import PartUnavailableError
 from headgate.server.peers.partition_owners import PARTITION, PLACE, PartitionElsewhereError, partition_path
 from headgate.server.processes.shard_deliveries import RoutingStore
 from headgate.storage.commit import Committer
-from headgate.store.kafka.partition_views import OutboxLookups, PartitionRecords
 from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
 from headgate.subscriptions.service import Subscriptions

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from typing import Final
 
+from headgate.backend.kafka.objects import open_cache
+from headgate.backend.kafka.scan import KafkaLog
 from headgate.server import child
 from headgate.server.processes import reader
 from headgate.server.processes.reader import ReaderStore
-from headgate.store.kafka.objects import open_cache
-from headgate.store.kafka.scan import KafkaLog
 from headgate_api.limits import READERS_MAX
 
 _READER_FILES: Final = 2_048

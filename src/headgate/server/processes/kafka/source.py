@@ -9,15 +9,15 @@ import threading
 from contextlib import closing
 from functools import partial
 
-from headgate.control.copies import EventPolicyCopy
-from headgate.control.store import Store
+from headgate.backend.kafka.objects import open_cache
+from headgate.backend.kafka.source import SourceGates, SourceReader
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import EventPolicyCopy
 from headgate.observe.metrics import SOURCE_RECORDS_ADMITTED, SOURCE_RECORDS_REFUSED
 from headgate.server import child, ready
 from headgate.server.authorization import default_mode
 from headgate.server.peers import instance
 from headgate.server.peers.instance import quota_sharers
-from headgate.store.kafka.objects import open_cache
-from headgate.store.kafka.source import SourceGates, SourceReader
 from headgate_api.errors import FatalError, InvalidInputError
 from headgate_api.limits import HEARTBEAT_S
 

@@ -1,0 +1,389 @@
+"""The move of a server without Kafka into a fresh deployment: `headgate cluster import`.
+
+What goes over, in this order: stored events with their undelivered rows, dead letters, and at last every row of
+control.db: objects, Secrets as they are encrypted, counters. A deployment without objects delivers nothing and takes
+nothing, so a move that was broken off has had no effect but on its topics, which are made anew for another try. The
+directory is only read. docs/howto/move-to-kafka.md says what does not go over.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import pyarrow as pa
+
+from headgate.backend.config import KafkaConfig
+from headgate.backend.embedded_state import EmbeddedState, UndeliveredRows, objects_by_kind
+from headgate.backend.kafka.changelog import ChangelogWriter, group_identity, restore
+from headgate.backend.kafka.client import BOUNDED_SEND, Delivered, TopicConsumer, TopicProducer
+from headgate.backend.kafka.objects import OBJECT_ROWS, KafkaObjects
+from headgate.backend.kafka.outbox_records import (
+    EVENT,
+    HEAD,
+    HEADER,
+    TARGET,
+    OutboxKind,
+    encode_hello,
+    encode_over,
+    encode_passed,
+)
+from headgate.backend.kafka.outbox_walk import KnownPlace, OutboxWalker
+from headgate.backend.kafka.records import KafkaRecord, encode_record
+from headgate.backend.kafka.rows import SEQUENCES, RowTable, tables
+from headgate.backend.kafka.runs import RunRegistry
+from headgate.backend.kafka.topics import wanted_topics
+from headgate.deadletters.store import DeadLetterStore
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
+from headgate.ingress.partitions import partition_of_key
+from headgate.log.reader import Chunk
+from headgate.objects.store.store import Store
+from headgate.outbox.shards import Shard, dispatcher_of
+from headgate.storage import sqlite
+from headgate_api.errors import HeadgateError, InvalidInputError
+from headgate_api.limits import (
+    KAFKA_APPEND_S_MAX,
+    MOVED_BYTES_AT_ONCE,
+    MOVED_DEAD_LETTERS_AT_ONCE,
+    MOVED_EVENTS_AT_ONCE,
+    MOVED_ROWS_AT_ONCE,
+    OUTBOX_RECORD_TARGETS_MAX,
+)
+
+# --- moved events ---------------------------------------------------------------------------------
+# Rows go as a matcher's run writes them (docs/spec/outbox-topic.md): a run of its own number matches the events that
+# had been matched before, for the targets that have not got them. So dispatchers take them as any other rows, and the
+# next run begins behind them. Events get new places; those with one partition key keep their order.
+
+_PRODUCED: Final = EVENT_SCHEMA.get_field_index("produced")
+
+
+@dataclass(slots=True)
+class _Sent:
+    """An event on its way, and for whom it is undelivered."""
+
+    source: int
+    stored_us: int
+    record: KafkaRecord
+    targets: list[tuple[int, int]]
+    stored: Delivered = field(default_factory=Delivered)
+
+
+class MovedEvents:
+    """Copies events, and writes the rows of a run for them; counts both, events by partition of the topic. Blocking."""
+
+    def __init__(self, config: KafkaConfig, run: int, generation: int) -> None:
+        own = {**BOUNDED_SEND, "message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000), "linger.ms": 1}
+        self._producer = TopicProducer(config, "the deployment on Kafka cannot be written", own)
+        self._events, self._outbox = config.topic("events"), config.topic("outbox")
+        self._matches = Delivered()
+        self._run = run
+        self._generation = generation
+        self._outboxes = config.topics.outbox.partitions
+        self.counts = dict.fromkeys(range(config.topics.events.partitions), 0)
+        self.rows = 0
+
+    def begin(self) -> None:
+        """The run begins, in every partition of the outbox."""
+        for source in self.counts:
+            hello = encode_hello(
+                run=self._run,
+                generation=self._generation,
+                partition=source,
+                start=0,
+                partitions=len(self.counts),
+                outbox_partitions=self._outboxes,
+            )
+            self._say(hello)
+
+    def copy(
+        self,
+        chunks: Iterable[tuple[int, Chunk, range]],
+        undelivered: UndeliveredRows | None,
+        tell: Callable[[int], object],
+    ) -> None:
+        """Copies events, a piece after the other: of each chunk and its partition the rows that are meant.
+
+        The deliveries of `undelivered` are written to the outbox; None: nobody has matched these events.
+        """
+        piece: list[_Sent] = []
+        size = 0
+        for partition, chunk, rows in chunks:
+            for row in rows:
+                stored = from_batch(chunk.batch, row)
+                targets = [] if undelivered is None else undelivered.of(partition, chunk.first_offset + row)
+                sent = self._send(partition, chunk, row, stored, targets)
+                piece.append(sent)
+                size += sent.record.size_bytes
+                if len(piece) >= MOVED_EVENTS_AT_ONCE or size >= MOVED_BYTES_AT_ONCE:
+                    self._finish(piece, tell)
+                    piece, size = [], 0
+        self._finish(piece, tell)
+
+    def end(self, passed: Mapping[int, int]) -> None:
+        """Everything below these offsets of the topic `events` has been matched, and the run is over."""
+        for source, offset in passed.items():
+            self._say(encode_passed(run=self._run, generation=self._generation, partition=source, passed=offset))
+        self._say(encode_over(run=self._run, generation=self._generation))
+        self._flush()
+
+    def _send(
+        self, partition: int, chunk: Chunk, row: int, stored: StoredEvent, targets: list[tuple[int, int]]
+    ) -> _Sent:
+        produced = _produced(chunk.batch, row)
+        record = encode_record(stored.broker, stored.event, produced)
+        count = len(self.counts)
+        source = partition % count if record.key is None else partition_of_key(record.key, count)
+        sent = _Sent(source, chunk.append_time_us, record, targets)
+        self._producer.send(self._events, source, record, sent.stored)
+        self.counts[source] += 1
+        return sent
+
+    def _finish(self, piece: list[_Sent], tell: Callable[[int], object]) -> None:
+        """Waits until the events of a piece are stored, and writes their rows."""
+        self._flush(piece)
+        for sent in piece:
+            by_outbox: dict[int, list[tuple[int, int]]] = {}
+            for target, verdict in sent.targets:
+                by_outbox.setdefault(dispatcher_of(target, self._outboxes), []).append((target, verdict))
+            for outbox, targets in by_outbox.items():
+                self._match(sent, outbox, targets)
+            self.rows += len(sent.targets)
+        self._flush()
+        tell(len(piece))
+
+    def _flush(self, piece: Sequence[_Sent] = ()) -> None:
+        """Waits until everything that was sent is stored."""
+        error = self._producer.flush(KAFKA_APPEND_S_MAX, [*(sent.stored for sent in piece), self._matches])
+        if error is not None:
+            raise self._producer.error(error)
+
+    def _match(self, sent: _Sent, outbox: int, targets: list[tuple[int, int]]) -> None:
+        """The records of an event in one partition of the outbox."""
+        starts = range(0, len(targets), OUTBOX_RECORD_TARGETS_MAX)
+        for start in starts:
+            more = start != starts[-1]
+            own = HEAD.pack(OutboxKind.EVENT, more, self._run, self._generation, sent.source, sent.stored.offsets[0])
+            own += EVENT.pack(sent.stored_us)
+            own += b"".join(TARGET.pack(*one) for one in targets[start : start + OUTBOX_RECORD_TARGETS_MAX])
+            record = KafkaRecord(None, sent.record.value, [(HEADER, own), *sent.record.headers])
+            self._producer.send(self._outbox, outbox, record, self._matches)
+
+    def _say(self, header: bytes) -> None:
+        """A record without an event, in every partition of the outbox."""
+        for outbox in range(self._outboxes):
+            self._producer.send(self._outbox, outbox, KafkaRecord(None, None, [(HEADER, header)]), self._matches)
+
+
+def _produced(batch: pa.RecordBatch, row: int) -> str | None:
+    found: str | None = batch.column(_PRODUCED)[row].as_py() if _PRODUCED >= 0 else None
+    return found
+
+
+# --- cluster import -------------------------------------------------------------------------------
+
+Tell = Callable[[str, int, int], object]
+"""Called with what is done, how many are done, and how many there are."""
+_DOING: Final = "the topics cannot be looked at"
+_OWN_TABLES: Final = frozenset({"topic_leader"})
+"""Of a cache of the topic `objects`: a server without Kafka has none."""
+
+
+class NotFreshError(HeadgateError):
+    """The deployment has been used."""
+
+    code = "not-fresh"
+
+
+class MoveIncompleteError(HeadgateError):
+    """What was counted at the end of a move is not what there was."""
+
+    code = "move-incomplete"
+
+
+class Moved:
+    """What a move has brought over, counted in the topics: objects by kind, deliveries that had not ended."""
+
+    __slots__ = ("dead_letters", "events", "objects", "undelivered")
+
+    def __init__(self, objects: dict[str, int], events: int, undelivered: int, dead_letters: int) -> None:
+        self.objects = objects
+        self.events = events
+        self.undelivered = undelivered
+        self.dead_letters = dead_letters
+
+    def difference(self, other: Moved) -> str:
+        """What differs, in words; empty for nothing."""
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in self.__slots__)
+        return ", ".join(f"{name}: {own} and not {theirs}" for name, own, theirs in pairs if own != theirs)
+
+
+def check_fresh(config: KafkaConfig) -> None:
+    """Looks whether every topic is as it was made; NotFreshError when one has had a record."""
+    with closing(TopicConsumer.committed(config, _DOING)) as consumer:
+        used = [
+            f"{topic.name}/{number}"
+            for topic in wanted_topics(config)
+            for number in range(topic.partitions)
+            if consumer.bounds(topic.name, number)[1]
+        ]
+    if used:
+        raise NotFreshError(
+            f"the deployment is not empty: {', '.join(used[:3])}{' and others' if len(used) > 3 else ''} had records",
+            hint="set another topic_prefix and run headgate cluster init, or delete its topics and make them anew",
+        )
+
+
+def import_state(config: KafkaConfig, state: EmbeddedState, tell: Tell) -> Moved:
+    """Moves everything into a fresh deployment of which no server runs; what has come, counted in Kafka. Blocking.
+
+    Raises NotFreshError, and MoveIncompleteError when something is missing at the end. After any other error the topics
+    must be made anew.
+    """
+    check_fresh(config)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        control = _copied(state.control, folder)
+        with closing(Store.open(control)) as store:  # brings its tables up to date
+            generation = store.snapshot().generation
+        _move_events(config, state, max(1, generation), tell)
+        _move_dead_letters(config, state, folder, tell)
+        _move_objects(config, control, folder, tell)
+        wanted = Moved(state.objects(), state.events, state.undelivered.count, state.dead_letters())
+        found = count_moved(config, folder)
+    if difference := found.difference(wanted):
+        raise MoveIncompleteError(
+            f"what is in Kafka is not what was moved: {difference}",
+            hint="was a server of the deployment running? Stop it, make the topics anew, and begin again",
+        )
+    return found
+
+
+def _move_events(config: KafkaConfig, state: EmbeddedState, generation: int, tell: Tell) -> None:
+    with closing(RunRegistry(config, config.topics.outbox.partitions)) as runs:
+        run = runs.newest_run + 1
+        runs.started(run, generation, dict.fromkeys(range(config.topics.events.partitions), 0))
+        done, moved = [0], MovedEvents(config, run, generation)
+
+        def told(count: int) -> None:
+            done[0] += count
+            tell("events", done[0], state.events)
+
+        moved.begin()
+        moved.copy(state.chunks(matched=True), state.undelivered, told)
+        passed = dict(moved.counts)
+        moved.copy(state.chunks(matched=False), None, told)
+        moved.end(passed)
+        runs.over(run, generation)
+
+
+def _move_dead_letters(config: KafkaConfig, state: EmbeddedState, folder: Path, tell: Tell) -> None:
+    count, total, done = config.topics.outbox.partitions, state.dead_letters(), 0
+    sources = [own.dead_letters for own in state.dispatchers if own.dead_letters.exists()]
+    if not total:
+        return
+    group = group_identity(config)
+    with ExitStack() as stack:
+        opened = [
+            stack.enter_context(closing(DeadLetterStore(_copied(path, folder / str(number)))))
+            for number, path in enumerate(sources)
+        ]
+        last_id = max(one.last_id for one in opened)
+        for number in range(count):
+            shard = Shard(number, count)
+            writer = stack.enter_context(closing(ChangelogWriter(config, number, group)))
+            path = folder / f"deadletters-{number}.db"
+            store = stack.enter_context(closing(DeadLetterStore(path, shard, writer.committer())))
+            for source in opened:
+                for first in range(0, source.last_id + 1, MOVED_DEAD_LETTERS_AT_ONCE):
+                    # Its row is not written again: the delivery has ended.
+                    ids = range(first, first + MOVED_DEAD_LETTERS_AT_ONCE)
+                    store.copy(source, shard.owns, lambda id_, _target, _position: -1 - id_, ids)
+            store.begin_above(last_id)
+            done += store.totals().count
+            tell("dead letters", done, total)
+
+
+def _move_objects(config: KafkaConfig, control: Path, folder: Path, tell: Tell) -> None:
+    path = folder / "cache.db"
+    with (
+        closing(KafkaObjects.open(path, config, "")) as objects,
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
+        objects.lead()
+        objects.attach(connection)
+        connection.execute("ATTACH DATABASE ? AS source", (str(control),))
+        moved = [one for name, one in tables(connection, OBJECT_ROWS).items() if name not in _OWN_TABLES]
+        counts = {one.name: _rows_in(connection, one.name) for one in moved}
+        done, total = 0, sum(counts.values())
+        for table in moved:
+            for first in range(0, counts[table.name], MOVED_ROWS_AT_ONCE):
+                objects.begin(connection)
+                _copy_rows(connection, table, first)
+                objects.commit(connection)
+                done += min(MOVED_ROWS_AT_ONCE, counts[table.name] - first)
+                tell("objects", done, total)
+
+
+def _rows_in(connection: sqlite3.Connection, table: str) -> int:
+    return int(connection.execute(f"SELECT count(*) FROM source.{table}").fetchone()[0])
+
+
+def _copy_rows(connection: sqlite3.Connection, table: RowTable, first: int) -> None:
+    """Copies MOVED_ROWS_AT_ONCE rows of a table, in the open transaction."""
+    columns, order = ", ".join((*table.key, *table.others)), ", ".join(table.key)
+    connection.execute(
+        f"INSERT OR REPLACE INTO main.{table.name} ({columns}) SELECT {columns} FROM source.{table.name}"
+        f" ORDER BY {order} LIMIT {MOVED_ROWS_AT_ONCE} OFFSET {first}"
+    )
+    if connection.execute("SELECT 1 FROM source.sqlite_schema WHERE name = ?", (SEQUENCES,)).fetchone():
+        number = connection.execute(f"SELECT seq FROM source.{SEQUENCES} WHERE name = ?", (table.name,)).fetchone()
+        if number:  # numbers that were given once are not given again
+            connection.execute(f"UPDATE main.{SEQUENCES} SET seq = ? WHERE name = ?", (*number, table.name))
+
+
+def count_moved(config: KafkaConfig, folder: Path) -> Moved:
+    """What a deployment has that no server has touched yet; `folder` is for files that are thrown away. Blocking."""
+    with closing(KafkaObjects.open(folder / "counted.db", config, "")):
+        pass
+    with closing(sqlite3.connect(folder / "counted.db")) as connection:
+        objects = objects_by_kind(connection)
+    with closing(TopicConsumer.committed(config, _DOING)) as consumer:
+        numbers = range(config.topics.events.partitions)
+        bounds = [consumer.bounds(config.topic("events"), number) for number in numbers]
+    letters = sum(_dead_letters_in(config, number, folder) for number in range(config.topics.outbox.partitions))
+    return Moved(objects, sum(end - first for first, end in bounds), sum(_matched(config)), letters)
+
+
+def _matched(config: KafkaConfig) -> Iterator[int]:
+    """Deliveries that count in each partition of the outbox, from its beginning."""
+    with closing(OutboxWalker(config, threading.Event())) as walker:
+        for number in range(config.topics.outbox.partitions):
+            walk = walker.begin(number, KnownPlace())
+            while walk.position < walk.end:
+                yield sum(len(match.matched.targets) for match in walk.step())
+
+
+def _dead_letters_in(config: KafkaConfig, number: int, folder: Path) -> int:
+    path = folder / f"restored-{number}.db"
+    with closing(DeadLetterStore(path)):
+        pass
+    restore(config, number, [path], threading.Event())
+    with closing(DeadLetterStore(path)) as store:
+        return store.totals().count
+
+
+def _copied(path: Path, folder: Path) -> Path:
+    """A copy of an SQLite file, with what is in its log; the file stays as it is."""
+    if not path.exists():
+        raise InvalidInputError(f"there is no {path}", hint="--data is the data directory of a server")
+    folder.mkdir(exist_ok=True)
+    copy = folder / path.name
+    sqlite.copy(path, copy, is_at_rest=True)
+    return copy

@@ -1,0 +1,192 @@
+"""Consumer groups: who takes part, and the election of one process among several."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from headgate.backend.config import KafkaConfig
+from headgate.backend.kafka.client import KafkaAdmin, TopicConsumer, library
+from headgate_api.errors import UnavailableError
+from headgate_api.limits import ELECTION_LEAVE_S_MAX, ELECTION_POLL_S_MAX, ELECTION_SESSION_S, KAFKA_ADMIN_S_MAX
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka.admin import MemberDescription
+
+
+# --- group members --------------------------------------------------------------------------------
+
+
+class GroupMembers:
+    """Asks Kafka for the members of a group, named without the prefix; each gave itself its name (`client.id`)."""
+
+    def __init__(self, config: KafkaConfig, group: str = "dispatchers") -> None:
+        self._group = config.topic(group)
+        self._topic = config.topic("outbox")
+        self._admin = KafkaAdmin(config, f"the group {self._group} cannot be read")
+
+    def owners(self) -> dict[int, str]:
+        """The member of each partition of the outbox; one that moves has none. Blocking."""
+        return {
+            place.partition: str(member.client_id)
+            for member in self._members()
+            for place in (member.assignment.topic_partitions if member.assignment else ())
+            if place.topic == self._topic
+        }
+
+    def names(self) -> list[str]:
+        """The names of all members; one that was killed is a member until its session ends. Blocking."""
+        return [str(member.client_id) for member in self._members()]
+
+    def _members(self) -> list[MemberDescription]:
+        with self._admin.errors():
+            asked = self._admin.raw.describe_consumer_groups([self._group], request_timeout=KAFKA_ADMIN_S_MAX)
+            members: list[MemberDescription] = asked[self._group].result().members
+        return members
+
+
+# --- election -------------------------------------------------------------------------------------
+# Who leads owns the one partition of a topic, in a consumer group. Kafka gives it to another member ELECTION_SESSION_S
+# after its owner has fallen silent (classic protocol). The members read nothing. Who leads keeps the lead when others
+# join (cooperative-sticky).
+#
+# An election alone fences nobody: a process that stood still does not know yet that another one leads. What a leader
+# writes must therefore be refused by Kafka once there is a newer one (`transactional.id`).
+
+_POLL_S: Final = 0.1
+"""A stop is noticed so late."""
+_RETRY_S: Final = 1.0
+"""Between two looks while Kafka does not answer."""
+_log = structlog.get_logger(__name__)
+
+
+class Loss(StrEnum):
+    """Why a process leads no more."""
+
+    GIVEN_AWAY = "the lead goes to another process"
+    SILENT = "Kafka has not heard of this process in time; another one may lead"
+    ENDS = "this process ends"
+
+
+class Election:
+    """A candidate; `run` takes part. Blocking, for a thread of its own.
+
+    Args:
+        topic: A topic with one partition, by its name in `TopicsConfig`: `runs`, `objects`.
+        group: The consumer group, without the prefix of topics: one for each role that one process is to have.
+        on_gained: Called in the thread of `run` when this process has the lead. It must return within
+            ELECTION_POLL_S_MAX, and may not raise.
+        on_lost: Called in the thread of `run` when the lead is gone, or goes in an orderly way: then the next process
+            has it once this returns. Once for every `on_gained`. It must return soon, and may not raise.
+        name: By which the group knows this process (`client.id`); empty for the library's own.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        *,
+        topic: str,
+        group: str,
+        on_gained: Callable[[], object],
+        on_lost: Callable[[Loss], object],
+        name: str = "",
+    ) -> None:
+        self._topic = config.topic(topic)
+        self._group = config.topic(group)
+        self._on_gained, self._on_lost = on_gained, on_lost
+        self._leading = threading.Event()
+        self._decided = threading.Event()
+        self._problem: BaseException | None = None  # of a callback: the library would print it
+        own = {
+            "group.id": self._group,
+            "group.protocol": "classic",  # of the newer one the broker decides the session's length
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": round(ELECTION_SESSION_S * 1_000),
+            "heartbeat.interval.ms": round(ELECTION_SESSION_S * 1_000 / 12),  # by its answer others hear of an election
+            "max.poll.interval.ms": round(ELECTION_POLL_S_MAX * 1_000),
+            "enable.auto.offset.store": False,
+            **({"client.id": name} if name else {}),
+        }
+        self._consumer = TopicConsumer(config, "who leads cannot be found out", own)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process has the lead, as far as it knows; any thread may ask."""
+        return self._leading.is_set()
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether Kafka has said once who leads, this process or another one; any thread may ask."""
+        return self._decided.is_set()
+
+    def run(self, stop: threading.Event) -> None:
+        """Takes part until told to stop; then another process may lead at once. May be called once.
+
+        Kafka that does not answer is asked again. Raises what it refuses for good.
+        """
+        try:
+            self._consumer.raw.subscribe(
+                [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._session_lost
+            )
+            while not stop.is_set():
+                try:
+                    self._poll()
+                except UnavailableError as error:
+                    _log.warning("the election waits", group=self._group, error=error.message, hint=error.hint)
+                    stop.wait(_RETRY_S)
+        finally:
+            self._leave()
+            self._lose(Loss.ENDS)
+
+    def _leave(self) -> None:
+        """Leaves the group; Kafka does not let a candidate go while it waits for one that has died."""
+        leaving = threading.Thread(target=self._consumer.close, name="leaving", daemon=True)  # tells `_revoked`
+        leaving.start()
+        leaving.join(ELECTION_LEAVE_S_MAX)
+
+    def _poll(self) -> None:
+        message = self._consumer.raw.poll(_POLL_S)
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem
+        if message is not None:  # the lead that a slow callback has cost is told next, by `_session_lost`
+            self._consumer.came(message)
+
+    def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        kafka = library()
+        mine = [kafka.TopicPartition(place.topic, place.partition, kafka.OFFSET_END) for place in places]
+        try:
+            consumer.incremental_assign(mine)
+            consumer.pause(mine)  # nothing is read
+        except kafka.KafkaException as error:
+            self._problem = self._consumer.error(error.args[0], "the lead cannot be taken")
+            return
+        if any(place.partition == 0 for place in mine) and not self._leading.is_set():
+            self._leading.set()
+            _log.info("leads", group=self._group)
+            self._call(self._on_gained)
+        self._decided.set()  # it is told of no place, too
+
+    def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        if any(place.partition == 0 for place in places):
+            self._lose(Loss.GIVEN_AWAY)
+
+    def _session_lost(self, _consumer: Consumer, _places: list[TopicPartition]) -> None:
+        self._lose(Loss.SILENT)
+
+    def _lose(self, loss: Loss) -> None:
+        if self._leading.is_set():
+            self._leading.clear()
+            _log.warning("leads no more", group=self._group, reason=loss.value)
+            self._call(lambda: self._on_lost(loss))
+
+    def _call(self, told: Callable[[], object]) -> None:
+        try:
+            told()
+        except BaseException as error:  # noqa: BLE001 - `run` raises it
+            self._problem = error

@@ -1,0 +1,508 @@
+"""Sources: topics into which any producer writes CloudEvents, admitted to a broker exactly once.
+
+The processes of a source are a consumer group. Each reads records, writes what they become, and commits how far it has
+read, in one transaction: a record is in `events` or in `refused` once for its (topic, partition, offset), whenever a
+process dies. Partitions change hands between transactions only, and a process that lost them cannot commit: Kafka
+compares its generation of the group. A transaction stays within one Kafka, so a source's topics are in the deployment's
+own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from headgate.auth.user import source_sender
+from headgate.backend.config import KafkaConfig, SourceConfig
+from headgate.backend.kafka.client import BOUNDED_FETCH, Came, TopicConsumer, library, offset_of
+from headgate.backend.kafka.events import headers_of
+from headgate.backend.kafka.records import KafkaRecord, RecordError, encode_record
+from headgate.backend.kafka.transactions import ANY_PARTITION, FencedName, FencedWriter, NameTakenError, name_taken
+from headgate.event.hops import forgery
+from headgate.event.kafka import BROKER, Header, decode_record
+from headgate.ingress.event_gate import EventGate
+from headgate.ingress.partitions import partition_of_key
+from headgate.ingress.publish_quota import PublishQuotas
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import EventPolicyCopy
+from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate_api.event.errors import EventTooLargeError
+from headgate_api.event.http import canonical
+from headgate_api.event.model import Event
+from headgate_api.event.names import namespace_of
+from headgate_api.limits import (
+    KAFKA_READ_S_MAX,
+    KAFKA_RECORD_BYTES_MAX,
+    KAFKA_TRANSACTION_S_MAX,
+    SOURCE_BYTES_MAX,
+    SOURCE_RECORDS,
+    SOURCE_RETRY_S,
+    SOURCE_SESSION_S,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message, TopicPartition
+
+
+# --- source gate ----------------------------------------------------------------------------------
+# A source sends as a service account of the namespace whose broker gets its events, `source-NAME`. Who runs the
+# deployment names its topics, so it needs no role. Its share of a publish quota is that of a front.
+
+
+class SourceGate(Protocol):
+    """What one source may admit. Called by its thread."""
+
+    def wait_s(self) -> float:
+        """Seconds until its namespace may store more, at least about; 0 for at once."""
+
+    def check(self, event: Event) -> None:
+        """Lets an event pass, or raises the HeadgateError why the source may not send it."""
+
+    def stored(self, events: int, size_bytes: int) -> None:
+        """So much is stored now."""
+
+
+class OpenGate:
+    """A source may admit everything."""
+
+    def wait_s(self) -> float:
+        return 0.0
+
+    def check(self, event: Event) -> None:
+        """See `SourceGate`."""
+
+    def stored(self, events: int, size_bytes: int) -> None:
+        """See `SourceGate`."""
+
+
+class SourceGates:
+    """The gates of all sources of a server, as new as its copy of the objects.
+
+    Without `policies` everybody may send everything. `sharers` counts the fronts and sources that share the quotas.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        policies: EventPolicyCopy | None,
+        sharers: int,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._policies = policies
+        self._clock_s = clock_s
+        self._quotas = PublishQuotas(store, sharers, clock_s)
+        self._events = EventGate(policies.authority) if policies is not None else None
+        self._version: int | None = None
+        self._using = threading.Lock()
+        """Held while quotas are read or used: they belong to one thread at a time."""
+
+    def of(self, source: SourceConfig) -> SourceGate:
+        return _Gate(self, source)
+
+    def wait_s(self, broker: str) -> float:
+        """`SourceGate.wait_s` of a broker `namespace/name`. Reads what has changed of the objects."""
+        with self._using:
+            version = self._store.data_version()
+            if version != self._version:
+                self._quotas.refresh()
+                if self._policies is not None:
+                    self._policies.refresh()
+                self._version = version
+            quota = self._quotas.get(broker)
+            return quota.wait_s(self._clock_s()) if quota is not None else 0.0
+
+    def stored(self, broker: str, events: int, size_bytes: int) -> None:
+        with self._using:
+            quota = self._quotas.get(broker)
+            if quota is not None:
+                quota.take(events, size_bytes)
+                quota.stored(events, size_bytes)
+
+    def check_of(self, source: SourceConfig) -> Callable[[Event], None]:
+        if self._events is None:
+            return lambda _: None
+        sender = source_sender(namespace_of(source.broker), source.name)
+        return partial(self._events.check, sender, source.broker)
+
+
+class _Gate:
+    def __init__(self, gates: SourceGates, source: SourceConfig) -> None:
+        self._gates = gates
+        self._broker = source.broker
+        self.check = gates.check_of(source)
+
+    def wait_s(self) -> float:
+        return self._gates.wait_s(self._broker)
+
+    def stored(self, events: int, size_bytes: int) -> None:
+        self._gates.stored(self._broker, events, size_bytes)
+
+
+# --- source records -------------------------------------------------------------------------------
+# A record is decoded by the CloudEvents Kafka binding alone, as strictly as HTTP. It goes to the partition of its
+# event's partition key, else of the record's key, else of its own partition: either way what was in order stays in
+# order.
+#
+# Headers of a refused record, behind those that it had:
+#
+# | header | what it holds |
+# |---|---|
+# | `headgate_topic`, `headgate_partition`, `headgate_offset` | where it was read |
+# | `headgate_broker` | identity of the broker that was to get it |
+# | `headgate_reason` | why it was refused |
+# | `headgate_dropped` | what had no room, or cannot be written: `value`, `headers`, or both; else absent |
+
+TOPIC: Final = "headgate_topic"
+PARTITION: Final = "headgate_partition"
+OFFSET: Final = "headgate_offset"
+REASON: Final = "headgate_reason"
+DROPPED: Final = "headgate_dropped"
+_OURS: Final = frozenset({TOPIC, PARTITION, OFFSET, REASON, DROPPED, BROKER})
+_REASON_BYTES_MAX: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRecord:
+    """A record of a topic that others write; `headers` in order, None where a name is no UTF-8."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedRecord:
+    """A record that becomes an event, in a partition of the topic `events`."""
+
+    partition: int
+    record: KafkaRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """A record that is no valid event, or one that the source may not send."""
+
+    record: KafkaRecord
+    reason: str
+
+
+def admit(
+    found: ForeignRecord, broker: str, partitions: int, check: Callable[[Event], None] = lambda _: None
+) -> AdmittedRecord | RefusedRecord:
+    """What becomes of a record on its way to a broker, by its identity; `partitions` are those of the topic `events`.
+
+    `check` raises HeadgateError for an event that the source may not send.
+    """
+    try:
+        if found.headers is None:
+            raise HeadgateError("the name of a header is no UTF-8")
+        event = decode_record(found.headers, found.value)
+        if (forged := forgery(event)) is not None:
+            raise forged
+        check(event)
+        record = encode_record(broker, event)
+        if record.size_bytes > KAFKA_RECORD_BYTES_MAX:
+            raise EventTooLargeError(f"a stored event must not be larger than {KAFKA_RECORD_BYTES_MAX} bytes")
+    except HeadgateError as error:
+        return RefusedRecord(_refused(found, broker, error.message), error.message)
+    return AdmittedRecord(partition_of_key(_key(found, event), partitions), record)
+
+
+def _key(found: ForeignRecord, event: Event) -> str | bytes:
+    key = event.extensions.get("partitionkey")
+    if key is not None and key != "":
+        return canonical(key)
+    return found.key or f"{found.topic}/{found.partition}"
+
+
+def _refused(found: ForeignRecord, broker: str, reason: str) -> KafkaRecord:
+    place = [
+        (TOPIC, found.topic.encode()),
+        (PARTITION, b"%d" % found.partition),
+        (OFFSET, b"%d" % found.offset),
+        (BROKER, broker.encode()),
+        (REASON, reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore").encode()),
+    ]
+    own = [(name, value) for name, value in found.headers or () if name not in _OURS]
+    lost = [] if found.headers is not None else ["headers"]
+    for dropped in (lost, [*lost, "value"], ["value", "headers"]):
+        record = KafkaRecord(
+            found.key if found.key is None or len(found.key) < KAFKA_RECORD_BYTES_MAX // 2 else None,
+            None if "value" in dropped else found.value,
+            [
+                *((name, value or b"") for name, value in own if "headers" not in dropped),
+                *place,
+                *([(DROPPED, ",".join(dropped).encode())] if dropped else []),
+            ],
+        )
+        if record.size_bytes <= KAFKA_RECORD_BYTES_MAX:
+            break
+    return record
+
+
+# --- source ---------------------------------------------------------------------------------------
+
+_DOING: Final = "records of a source cannot be admitted"
+_POLL_S: Final = 0.2
+"""How long a poll waits: a stop is noticed so late."""
+_SETTLED_S_MAX: Final = KAFKA_READ_S_MAX + KAFKA_TRANSACTION_S_MAX
+"""How long commits are waited for, which may be part of a transaction that is being committed."""
+_log = structlog.get_logger(__name__)
+
+
+class SourceReader:
+    """One process of a source. Blocking; for one thread.
+
+    Args:
+        identity: The identity of the broker `NAMESPACE/NAME` that gets the events; None when there is none now. It may
+            block.
+        instance: Name of this process, the same after a restart and no other one's: a transaction that a crash left
+            open is ended by the next process of that name, instead of after KAFKA_TRANSACTION_S_MAX.
+        on_admitted: Called after each transaction with how many records were admitted and how many refused.
+        gate: Says what the source may admit; None: everything.
+
+    Attributes:
+        problem: Why nothing is admitted now; empty while all is well.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        source: SourceConfig,
+        instance: str,
+        identity: Callable[[str], str | None],
+        on_admitted: Callable[[int, int], object] = lambda _admitted, _refused: None,
+        gate: SourceGate | None = None,
+    ) -> None:
+        self.problem = ""
+        self._config = config
+        self._source = source
+        self._identity = identity
+        self._on_admitted = on_admitted
+        self._gate = gate or OpenGate()
+        self._is_held = False  # its namespace is over its quota
+        self._name = FencedName("events", f"source-{source.name}-{instance}", _DOING, "", name_taken(_DOING))
+        self._writer: FencedWriter | None = None
+        self._failure: HeadgateError | None = None  # of a callback: the library would print it
+        self._is_leaving = False
+        self._found: list[Message] = []
+
+    def run(self, stop: threading.Event) -> None:
+        """Admits records until told to stop. After a failure, which loses nothing, everything is begun anew.
+
+        Raises InvalidInputError when no further try helps: the library is missing, or an option is none of its own.
+        """
+        while not stop.is_set():
+            try:
+                self._broker()
+                self._run(stop)
+            except InvalidInputError:
+                raise
+            except HeadgateError as error:
+                if error.message != self.problem:
+                    _log.error("a source begins anew", source=self._source.name, error=error.message, hint=error.hint)
+                self.problem = error.message
+                stop.wait(SOURCE_RETRY_S)
+
+    def _broker(self) -> str:
+        """The identity of the broker that gets the events now: one that was made anew has another."""
+        found = self._identity(self._source.broker)
+        if found is None:
+            raise UnavailableError(
+                f"source {self._source.name}: there is no broker {self._source.broker}",
+                hint="records wait in their topics until it is created",
+            )
+        return found
+
+    def _run(self, stop: threading.Event) -> None:
+        kafka = library()
+        consumer = TopicConsumer(self._config, _DOING, self._options())
+        self._failure, self._is_held, self._is_leaving = None, False, False
+        try:
+            self._writer = FencedWriter(self._config, self._name)
+            consumer.raw.subscribe(
+                list(self._source.topics),
+                on_assign=lambda _, places: self._on_assign(consumer, places),
+                on_revoke=self._on_revoke,
+            )
+            while not stop.is_set():
+                self._hold(consumer.raw)
+                messages, broker = self._read(consumer), self._broker()
+                if consumer.raw.assignment():
+                    self.problem = self._waiting if self._is_held else ""
+                if messages:
+                    self._admit(consumer, messages, broker)
+        except kafka.KafkaException as error:
+            raise consumer.error(error.args[0]) from error
+        except SystemError as error:  # how the library tells a fatal error where it meets a callback
+            raise UnavailableError(f"{_DOING}: a client for Kafka has failed", hint=str(error)) from error
+        finally:
+            self._is_leaving = True
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            with suppress(kafka.KafkaException, SystemError):
+                consumer.close()
+
+    def _hold(self, consumer: Consumer) -> None:
+        """Reads nothing while the namespace is over its quota: records wait in their topic, and rebalances go on."""
+        is_held = self._gate.wait_s() > 0
+        if is_held and consumer.assignment():
+            consumer.pause(consumer.assignment())  # those too that have come since
+        elif self._is_held and not is_held:
+            consumer.resume(consumer.assignment())
+        self._is_held = is_held
+
+    @property
+    def _waiting(self) -> str:
+        namespace = namespace_of(self._source.broker)
+        return f"source {self._source.name}: waits, as the namespace {namespace} has exceeded its quota"
+
+    # --- reading ---------------------------------------------------------------------------------------
+
+    def _read(self, consumer: TopicConsumer) -> list[Message]:
+        """Records that have come, of partitions that are ours now."""
+        self._found.clear()
+        size_bytes = 0
+        message = consumer.raw.poll(_POLL_S)
+        while message is not None:
+            if message.error() is None:
+                self._found.append(message)
+                size_bytes += len(message)
+            else:
+                self._pass(consumer, message)
+            if len(self._found) >= SOURCE_RECORDS or size_bytes >= SOURCE_BYTES_MAX:
+                break
+            message = consumer.raw.poll(0)  # it may call back that some of them are no longer ours
+        if self._failure is not None:
+            raise self._failure
+        return self._found
+
+    def _pass(self, consumer: TopicConsumer, message: Message) -> None:
+        kafka, error = library(), message.error()
+        topic, partition = message.topic(), message.partition()
+        if error is not None and error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise UnavailableError(
+                f"source {self._source.name}: there is no topic {topic}", hint="who writes the events creates it"
+            )
+        is_gone = consumer.came(message) is Came.REMOVED
+        if is_gone and topic is not None and partition is not None:
+            first, _ = consumer.bounds(topic, partition)
+            _log.error("records of a source went before they were read", source=self._source.name, topic=topic)
+            consumer.raw.incremental_unassign([kafka.TopicPartition(topic, partition)])
+            consumer.raw.incremental_assign([kafka.TopicPartition(topic, partition, first)])
+
+    def _on_assign(self, consumer: TopicConsumer, partitions: list[TopicPartition]) -> None:
+        if self._is_leaving:  # they came behind the last read: a consumer that closes is told of no commit any more
+            return
+        try:
+            with consumer.errors():
+                consumer.raw.incremental_assign(self._begun(consumer, partitions))
+        except HeadgateError as error:
+            self._failure = error
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """What was read of them and not admitted is another process's."""
+        lost = {(place.topic, place.partition) for place in partitions}
+        self._found[:] = [message for message in self._found if (message.topic(), message.partition()) not in lost]
+        consumer.incremental_unassign(partitions)
+
+    def _begun(self, consumer: TopicConsumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Where each is read on: what the group has committed, else where the source begins, which is committed."""
+        kafka = library()
+        begun, new = [], []
+        for place in consumer.commits(partitions, _SETTLED_S_MAX):
+            if place.offset < 0:
+                first, end = consumer.bounds(place.topic, place.partition)
+                is_known = self._source.initial == "earliest" or self._knows(consumer, place.topic)
+                place = kafka.TopicPartition(place.topic, place.partition, first if is_known else end)
+                new.append(place)
+            begun.append(place)
+        if new:
+            consumer.raw.commit(offsets=new, asynchronous=False)
+        return begun
+
+    def _knows(self, consumer: TopicConsumer, topic: str) -> bool:
+        """Whether the group has read the topic before: then a partition that it does not know has come since."""
+        places = [library().TopicPartition(topic, number) for number in range(consumer.partition_count(topic))]
+        return any(place.offset >= 0 for place in consumer.commits(places, _SETTLED_S_MAX))
+
+    # --- admitting -------------------------------------------------------------------------------------
+
+    def _admit(self, consumer: TopicConsumer, messages: Sequence[Message], broker: str) -> None:
+        """Writes what records become, and how far the group has read, in one transaction; after a failure, again."""
+        kafka, partitions = library(), self._config.topics.events.partitions
+        outcomes = [admit(_foreign(message), broker, partitions, self._gate.check) for message in messages]
+        behind = {(message.topic(), message.partition()): offset_of(message) + 1 for message in messages}
+        members = consumer.raw.consumer_group_metadata()
+        places = [kafka.TopicPartition(*place, offset) for place, offset in behind.items()]
+        assert self._writer is not None, "it is there while records are read"
+        try:
+            self._writer.send_records(
+                ("events", outcome.partition, outcome.record)
+                if isinstance(outcome, AdmittedRecord)
+                else ("refused", ANY_PARTITION, outcome.record)
+                for outcome in outcomes
+            )
+            self._writer.add_places(places, members)
+        except NameTakenError:
+            raise
+        except UnavailableError as error:
+            _log.info("a transaction of a source is given up", source=self._source.name, error=error.message)
+            self._writer.close()
+            self._writer = FencedWriter(self._config, self._name)  # which ends it
+            _rewind(consumer.raw, messages)
+            return
+        self._writer.commit()
+        admitted = [outcome.record.size_bytes for outcome in outcomes if isinstance(outcome, AdmittedRecord)]
+        self._gate.stored(len(admitted), sum(admitted))
+        refused = [outcome.reason for outcome in outcomes if isinstance(outcome, RefusedRecord)]
+        if refused:
+            _log.warning("records refused", source=self._source.name, count=len(refused), first=refused[0])
+        self._on_admitted(len(outcomes) - len(refused), len(refused))
+
+    def _options(self) -> dict[str, object]:
+        return {
+            "group.id": self._source.group_in(self._config),
+            # No static member: one that dies between the two halves of a cooperative rebalance is given what the first
+            # half left it when it comes back, and nobody gets the rest.
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": round(SOURCE_SESSION_S * 1_000),
+            "heartbeat.interval.ms": round(SOURCE_SESSION_S * 1_000 / 4),
+            "enable.auto.offset.store": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            **BOUNDED_FETCH,
+            "topic.metadata.refresh.interval.ms": 30_000,  # new partitions are found so late
+        }
+
+
+def _rewind(consumer: Consumer, messages: Sequence[Message]) -> None:
+    """Reads the messages again, of partitions that are still ours: most often a rebalance is under way."""
+    first = {(message.topic(), message.partition()): offset_of(message) for message in reversed(messages)}
+    for place in consumer.assignment():
+        offset = first.get((place.topic, place.partition))
+        if offset is not None:
+            consumer.seek(library().TopicPartition(place.topic, place.partition, offset))
+
+
+def _foreign(message: Message) -> ForeignRecord:
+    topic, partition = message.topic(), message.partition()
+    assert topic is not None
+    assert partition is not None
+    try:
+        headers = headers_of(message)
+    except RecordError:
+        headers = None
+    return ForeignRecord(topic, partition, offset_of(message), message.key(), message.value(), headers)

@@ -1,0 +1,1 @@
+"""The Kubernetes API of the objects: verbs, watches, reviews, and what a start writes."""

@@ -1,0 +1,400 @@
+"""Admission: decode, set defaults, compile the filter, validate; then create, replace, patch, apply.
+
+The API, manifests and tests all come in here; the store behind it trusts what it is given.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import msgspec
+
+from headgate.filter.compile.conjunctions import preserve_errors
+from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.tools.advice import advice
+from headgate.objects.api.grants import Grants
+from headgate.objects.kinds.credentials import secret_with_defaults
+from headgate.objects.kinds.decode import Decoded, check_shape, decode_object
+from headgate.objects.kinds.egress import UrlPolicy
+from headgate.objects.kinds.event_policies import policy_with_defaults
+from headgate.objects.kinds.managers import (
+    Manager,
+    Managers,
+    applied,
+    given_managers,
+    made_by,
+    managers_of,
+    owned,
+    updated,
+)
+from headgate.objects.kinds.patches import DocumentChange, change_of, patched
+from headgate.objects.kinds.quotas import not_counted_causes, quota_with_defaults
+from headgate.objects.kinds.rbac_rules import bound
+from headgate.objects.kinds.specs import compiler_input, keeps_filter_errors, order_warning
+from headgate.objects.kinds.validate import (
+    change_causes,
+    filter_cause,
+    object_causes,
+    refuse_erased_filter,
+    scan_warning,
+)
+from headgate.objects.store.store import Store
+from headgate_api.errors import InvalidInputError
+from headgate_api.event.names import NAMESPACE_DEFAULT
+from headgate_api.objects.bodies import MERGE_PATCH, FieldValidation, kind_of
+from headgate_api.objects.errors import (
+    AlreadyExistsError,
+    InvalidObjectError,
+    MalformedObjectError,
+    ObjectNotFoundError,
+    StaleObjectError,
+)
+from headgate_api.objects.kinds import (
+    BROKER_CLASS,
+    BROKER_CLASS_ANNOTATION,
+    BROKER_LABEL,
+    FILTER_ANNOTATION,
+    FILTERS_ANNOTATION,
+    Broker,
+    ClusterRole,
+    ClusterRoleBinding,
+    EventPolicy,
+    EventType,
+    Kind,
+    Metadata,
+    Object,
+    ObjectKey,
+    RbacRole,
+    ResourceQuota,
+    RoleBinding,
+    Routed,
+    Secret,
+    Trigger,
+    key_of,
+)
+
+_LOCAL: Final = UrlPolicy()
+WRITE_ATTEMPTS_MAX: Final = 20
+"""How often a write without resourceVersion is retried when another writer came between."""
+SERVER: Final = Manager("headgate")
+"""Owns what the server writes by itself."""
+MANIFESTS: Final = Manager("headgate-manifests")
+"""Owns what came from files at the start."""
+_Made: TypeAlias = "tuple[Decoded, CompiledFilter | None, Managers | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What became of a write: `created`, `configured` or `unchanged`; `warnings` are for `Warning` headers."""
+
+    obj: Object
+    warnings: tuple[str, ...] = ()
+    outcome: str = "configured"
+
+
+class Admission:
+    """The only way of objects into the store. Every method may block: call it in a thread.
+
+    The methods that write take `by`: who writes; `validation`: what unknown fields do; `dry_run`: do everything, store
+    nothing. They raise InvalidInputError for what is no valid object or changes an immutable field.
+
+    Without `grants` authors may give away everything. What is `not_counted` of quotas this deployment does not limit.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        policy: UrlPolicy = _LOCAL,
+        grants: Grants | None = None,
+        *,
+        not_counted: Collection[str] = (),
+    ) -> None:
+        self.store = store
+        self._not_counted = not_counted
+        self._policy = policy
+        self._grants = grants or Grants(store, policy)
+
+    def create(
+        self,
+        kind: Kind,
+        document: object,
+        *,
+        namespace: str | None = None,
+        by: Manager = SERVER,
+        validation: FieldValidation = FieldValidation.STRICT,
+        dry_run: bool = False,
+    ) -> Admitted:
+        """Store a new object; without a namespace from the request it is the document's, else `default`."""
+        decoded, plan = self.admit(kind, document, namespace, None, validation)
+        return self._create(decoded, plan, None, by, dry_run=dry_run)
+
+    def _create(
+        self, decoded: Decoded, plan: CompiledFilter | None, managers: Managers | None, by: Manager, *, dry_run: bool
+    ) -> Admitted:
+        obj = self.created(decoded, managers, by)
+        return Admitted(self.store.create(obj, plan, dry_run=dry_run), decoded.warnings, "created")
+
+    def created(self, decoded: Decoded, managers: Managers | None, by: Manager) -> Object:
+        """An object as it is to be created; without managers all its fields are the writer's."""
+        if decoded.obj.metadata.resource_version:
+            raise MalformedObjectError("resourceVersion should not be set on objects to be created")
+        self._grants.judge(by.user, None, decoded.obj)
+        obj = self._grants.signed(by.user, None, decoded.obj)
+        return made_by(obj, by, self.store.now()) if managers is None else owned(obj, managers)
+
+    def replace(
+        self,
+        key: ObjectKey,
+        document: object,
+        *,
+        by: Manager = SERVER,
+        validation: FieldValidation = FieldValidation.STRICT,
+        dry_run: bool = False,
+    ) -> Admitted:
+        """Put a whole object in the place of the stored one; a document that erases a filter unseen is refused."""
+
+        def made(old: Object) -> _Made:
+            decoded, plan = self.admit(key.kind, document, key.namespace, key.name, validation)
+            refuse_erased_filter(old, decoded.obj, document)
+            return decoded, plan, None
+
+        return self._change(key, made, by=by, dry_run=dry_run)
+
+    def patch(
+        self,
+        key: ObjectKey,
+        change: DocumentChange,
+        *,
+        by: Manager = SERVER,
+        validation: FieldValidation = FieldValidation.STRICT,
+        dry_run: bool = False,
+    ) -> Admitted:
+        """Change the stored object by a patch, see `patches.change_of`."""
+
+        def made(old: Object) -> _Made:
+            return *self.admit(key.kind, patched(old, change), key.namespace, key.name, validation), None
+
+        return self._change(key, made, by=by, dry_run=dry_run)
+
+    def merge(self, key: ObjectKey, patch: object) -> Admitted:
+        return self.patch(key, change_of(MERGE_PATCH, patch))
+
+    def server_side_apply(
+        self,
+        key: ObjectKey,
+        config: object,
+        *,
+        by: Manager,
+        validation: FieldValidation = FieldValidation.STRICT,
+        dry_run: bool = False,
+    ) -> Admitted:
+        """Make the fields of a configuration the object's; the object is created when there is none.
+
+        What the manager applied before and leaves out now goes.
+        """
+        check_shape(config)
+        if not isinstance(config, Mapping):
+            raise MalformedObjectError("the body must be an object")
+
+        def made(old: Object) -> _Made:
+            found = applied(old, config, by, self.store.now())
+            return *self.admit(key.kind, found.document, key.namespace, key.name, validation), found.managers
+
+        for _ in range(WRITE_ATTEMPTS_MAX):
+            try:
+                return self._change(key, made, by=by, dry_run=dry_run)
+            except ObjectNotFoundError:
+                found = applied(None, config, by, self.store.now())
+            self._grants.judge_create(by.user, key)
+            with suppress(AlreadyExistsError):  # somebody else was faster: apply to what he made
+                decoded, plan = self.admit(key.kind, found.document, key.namespace, key.name, validation)
+                return self._create(decoded, plan, found.managers, by, dry_run=dry_run)
+        raise AlreadyExistsError(key.kind, key.name)
+
+    def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
+        """Checks a document as far as that needs no store; says where it would be stored."""
+        kind = kind_of(document)
+        meta = self.admit(kind, document, namespace, None, FieldValidation.STRICT)[0].obj.metadata
+        return ObjectKey(kind, meta.namespace, meta.name)
+
+    def review(
+        self, kind: Kind, document: Mapping[str, object], before: object, *, namespace: str | None = None
+    ) -> tuple[str, ...]:
+        """Judge an object that another store keeps, beside the one that it replaces, None for a new one.
+
+        Unknown fields are that store's business.
+        """
+        decoded, _ = self.admit(kind, document, namespace, None, FieldValidation.WARN)
+        if before is not None:
+            try:
+                old = decode_object(kind, before, field_validation=FieldValidation.IGNORE).obj
+            except InvalidInputError:
+                return decoded.warnings  # older than the rules: nothing to compare with
+            if causes := change_causes(with_defaults(old), decoded.obj):
+                raise InvalidObjectError(causes, kind=kind, name=decoded.obj.metadata.name)
+        return decoded.warnings
+
+    def apply(self, document: object, *, namespace: str | None = None, dry_run: bool = False) -> Admitted:
+        """Create the object, or give the stored one this spec, and these labels and annotations beside its own."""
+        decoded, plan = self.admit(kind_of(document), document, namespace, None, FieldValidation.STRICT)
+
+        def made(old: Object) -> _Made:
+            return kept_of(old, decoded), plan, None
+
+        try:
+            return self._change(key_of(decoded.obj), made, by=MANIFESTS, dry_run=dry_run)
+        except ObjectNotFoundError:
+            return self._create(decoded, plan, None, MANIFESTS, dry_run=dry_run)
+
+    def _change(self, key: ObjectKey, make: Callable[[Object], _Made], *, by: Manager, dry_run: bool) -> Admitted:
+        """Write what `make` makes of the stored object, again when another writer came between.
+
+        It makes the object, its plan, and its managers where they are not those of an update.
+        """
+        for attempt in range(WRITE_ATTEMPTS_MAX):
+            old = self.store.get(key)
+            decoded, plan, managers = make(old)
+            obj = self.changed(old, decoded, managers, by)
+            try:
+                new = self.store.replace(obj, plan, dry_run=dry_run)
+            except StaleObjectError:
+                if is_theirs(obj, old) or attempt == WRITE_ATTEMPTS_MAX - 1:
+                    raise
+                continue
+            return Admitted(new, decoded.warnings, outcome_of(old, new))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def changed(self, old: Object, decoded: Decoded, managers: Managers | None, by: Manager) -> Object:
+        """An object as it is to replace the stored one, and no other; without managers it is an update."""
+        if managers is None:
+            base = given_managers(decoded.managed_fields)
+            managers = updated(managers_of(old) if base is None else base, old, decoded.obj, by, self.store.now())
+        self._grants.judge(by.user, old, decoded.obj)
+        obj = owned(self._grants.signed(by.user, old, decoded.obj), managers)
+        version = obj.metadata.resource_version or old.metadata.resource_version
+        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, resource_version=version))
+
+    def admit(
+        self, kind: Kind, document: object, namespace: str | None, name: str | None, validation: FieldValidation
+    ) -> tuple[Decoded, CompiledFilter | None]:
+        """A document as an object that may be stored, as far as that needs no store, and its compiled filter."""
+        decoded = decode_object(kind, document, field_validation=validation)
+        obj = with_defaults(placed(decoded.obj, namespace, name))
+        causes = list(object_causes(obj, self._policy))
+        if isinstance(obj, ResourceQuota):
+            causes += not_counted_causes(obj, self._not_counted)
+        plan, hint = None, ""
+        try:
+            plan = self._plan(obj)
+        except InvalidInputError as error:
+            causes.append(filter_cause(error, obj))
+            hint = error.hint
+        if causes:
+            raise InvalidObjectError(tuple(causes), kind=kind, name=obj.metadata.name, hint=hint)
+        if isinstance(obj, Routed):
+            advised = tuple(one.message for one in advice(obj.spec.filter, obj.spec.filters))
+            decoded = replace(decoded, warnings=decoded.warnings + advised + scan_warning(plan) + order_warning(obj))
+        return replace(decoded, obj=obj), plan
+
+    def _plan(self, obj: Object) -> CompiledFilter | None:
+        if isinstance(obj, EventPolicy):
+            self.store.compiler.compile(None, obj.spec.filters)  # fronts do it again: nothing is matched by it
+        if not isinstance(obj, Routed):
+            return None
+        compiled = self.store.compiler.compile(*compiler_input(obj))
+        keeps = isinstance(obj, Trigger) and keeps_filter_errors(obj.spec.delivery)
+        return preserve_errors(compiled) if keeps else compiled
+
+
+def kept_of(old: Object, decoded: Decoded) -> Decoded:
+    """An applied object with the labels, annotations and finalizers of the stored one that it does not name."""
+    meta = decoded.obj.metadata
+    kept = msgspec.structs.replace(
+        meta,
+        labels=old.metadata.labels | meta.labels,
+        annotations=without_filter(old.metadata.annotations) | meta.annotations,
+        finalizers=tuple(dict.fromkeys((*old.metadata.finalizers, *meta.finalizers))),
+    )
+    return replace(decoded, obj=with_defaults(msgspec.structs.replace(decoded.obj, metadata=kept)))
+
+
+def is_theirs(obj: Object, old: Object) -> bool:
+    """Whether a client has named a uid or resourceVersion that the stored object has not."""
+    given, there = obj.metadata, old.metadata
+    return given.uid not in ("", there.uid) or given.resource_version != there.resource_version
+
+
+def outcome_of(old: Object | None, new: Object) -> str:
+    """What a write has done, in a word."""
+    if old is None:
+        return "created"
+    # Not the resourceVersion: a status may have been written in between.
+    same = all(
+        getattr(new.metadata, field) == getattr(old.metadata, field)
+        for field in ("generation", "labels", "annotations")
+    )
+    return "unchanged" if same else "configured"
+
+
+# --- defaults -------------------------------------------------------------------------------------
+# Namespace, broker, class, and the copies that the server keeps.
+
+
+_SUFFIX_BYTES: Final = 4
+"""Of `generateName`: eight hexadecimal digits."""
+BROKER_DEFAULT: Final = "default"
+"""The broker, of the object's own namespace, of a trigger or subscription that names none (Broker specification)."""
+
+
+def with_defaults(obj: Object) -> Object:
+    """The object with its defaults, and with the labels and annotations that are the server's."""
+    if isinstance(obj, Broker):
+        annotations = {BROKER_CLASS_ANNOTATION: BROKER_CLASS} | obj.metadata.annotations
+        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
+    if isinstance(obj, Secret):
+        return secret_with_defaults(obj)
+    if isinstance(obj, ResourceQuota):
+        return quota_with_defaults(obj)
+    if isinstance(obj, RoleBinding | ClusterRoleBinding):
+        return bound(obj)
+    if isinstance(obj, RbacRole | ClusterRole | EventType):
+        return obj
+    if isinstance(obj, EventPolicy):
+        return policy_with_defaults(obj)
+    broker = obj.spec.broker or BROKER_DEFAULT
+    annotations = without_filter(obj.metadata.annotations)
+    if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:
+        annotations[FILTER_ANNOTATION] = msgspec.json.encode(obj.spec.filter).decode()
+    if obj.spec.filters:
+        annotations[FILTERS_ANNOTATION] = msgspec.json.encode(obj.spec.filters).decode()
+    labels = obj.metadata.labels | {BROKER_LABEL: broker}
+    metadata: Metadata = msgspec.structs.replace(obj.metadata, annotations=annotations, labels=labels)
+    return msgspec.structs.replace(obj, metadata=metadata, spec=msgspec.structs.replace(obj.spec, broker=broker))
+
+
+def without_filter(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Annotations without the server's copies of filters."""
+    return {key: value for key, value in annotations.items() if key not in (FILTER_ANNOTATION, FILTERS_ANNOTATION)}
+
+
+def placed(obj: Object, namespace: str | None, name: str | None) -> Object:
+    """The object with the namespace and name of the request."""
+    meta = obj.metadata
+    if namespace is not None and meta.namespace not in ("", namespace):
+        raise MalformedObjectError(
+            f"the namespace of the provided object does not match the namespace sent on the request "
+            f"({meta.namespace!r} is not {namespace!r})"
+        )
+    if name is not None and meta.name not in ("", name):
+        raise MalformedObjectError(f"the name of the object ({meta.name}) does not match the name on the URL ({name})")
+    if not Kind(obj.kind).is_namespaced and meta.namespace:
+        raise MalformedObjectError(f"the object lies in no namespace, and metadata.namespace is {meta.namespace!r}")
+    given = name or meta.name
+    if not given and meta.generate_name:
+        given = meta.generate_name + secrets.token_hex(_SUFFIX_BYTES)
+    place = (namespace or meta.namespace or NAMESPACE_DEFAULT) if Kind(obj.kind).is_namespaced else ""
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, namespace=place, name=given))

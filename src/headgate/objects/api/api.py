@@ -1,0 +1,322 @@
+"""The Kubernetes-style HTTP API of the objects, as a Starlette app.
+
+Whatever touches SQLite, YAML or the compiler runs in a thread: watches and short answers do not wait for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from headgate.objects.api import discovery, openapi, tables
+from headgate.objects.api.admission import Admission, Admitted
+from headgate.objects.api.discovery import IdentityApi
+from headgate.objects.api.grants import Grants
+from headgate.objects.api.http import (
+    DOCUMENT_TYPES,
+    ERROR_HANDLERS,
+    JSON,
+    PROTOBUF,
+    Handler,
+    decoded,
+    json_response,
+    read_body,
+    warn,
+)
+from headgate.objects.api.namespaces_api import NamespaceApi
+from headgate.objects.api.propagation import Propagation
+from headgate.objects.api.queries import (
+    Representation,
+    continue_token,
+    delete_options,
+    include_object,
+    is_set,
+    list_query,
+    representation_of,
+    user_of,
+    watch_query,
+    write_options,
+)
+from headgate.objects.api.reviews_api import ReviewApi, SeenNamespacesApi
+from headgate.objects.api.together import TogetherApi
+from headgate.objects.api.watch import ChangeFeed, ListQuery, pages_of, watch
+from headgate.objects.api.webhook import AdmissionWebhook
+from headgate.objects.kinds.egress import UrlPolicy
+from headgate.objects.kinds.kube_status import Status, deleted
+from headgate.objects.kinds.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of
+from headgate.objects.store.history import Page
+from headgate.objects.store.store import Store
+from headgate_api.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
+from headgate_api.objects.bodies import media_type
+from headgate_api.objects.errors import FutureVersionError, ObjectNotFoundError
+from headgate_api.objects.kinds import (
+    EVENTING_KINDS,
+    KINDS_WITH_STATUS,
+    JsonObject,
+    Kind,
+    Object,
+    ObjectKey,
+    decode_stored,
+    encode,
+)
+
+_LOCAL: Final = UrlPolicy()
+BODY_BYTES_MAX: Final = {kind: SECRET_BODY_BYTES_MAX if kind is Kind.SECRET else OBJECT_BYTES_MAX for kind in Kind}
+"""Of a request that writes an object."""
+BODY_TYPES: Final = {kind: DOCUMENT_TYPES - ({PROTOBUF} if kind in EVENTING_KINDS else set()) for kind in Kind}
+"""Of a request that creates an object or puts it in the place of another."""
+
+
+class ControlApi:
+    """The handlers; without grants everybody may do, and give away, everything."""
+
+    def __init__(
+        self,
+        store: Store,
+        policy: UrlPolicy = _LOCAL,
+        grants: Grants | None = None,
+        *,
+        clock_s: Callable[[], float] = time.time,
+        not_counted: Collection[str] = (),
+    ) -> None:
+        self._store = store
+        self._grants = grants or Grants(store, policy)
+        self._admission = Admission(store, policy, self._grants, not_counted=not_counted)
+        self._clock_s = clock_s
+        self._feed = ChangeFeed(store)
+        self._propagation = Propagation(store, self._feed)
+        self.app = Starlette(routes=list(self._routes()), exception_handlers=ERROR_HANDLERS)
+        self.app.router.redirect_slashes = False
+
+    def close(self) -> None:
+        """End all watches, so that the server can stop."""
+        self._feed.close()
+
+    def _routes(self) -> Iterator[Route]:
+        for path, make in _DOCUMENTS.items():
+            yield Route(path, _static(make), methods=["GET"])
+            yield Route(f"{path}/", _static(make), methods=["GET"])
+        yield Route("/openapi/v3", _static(openapi.index), methods=["GET"])
+        for name in openapi.GROUPS:
+            yield Route(f"/openapi/v3/{name}", _openapi_document(name), methods=["GET"])
+        yield from ReviewApi(self._grants).routes()
+        yield from SeenNamespacesApi(self._store, self._grants).routes()
+        yield from NamespaceApi(self._store, self._feed, self._clock_s).routes()
+        for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
+            yield Route(path, _static(_no_events), methods=["GET"])
+        for kind in Kind:
+            path = f"{kind.root}/{kind.plural}"
+            if kind.is_namespaced:
+                yield Route(path, self._collection(kind), methods=["GET"])
+                path = f"{kind.root}/namespaces/{{namespace}}/{kind.plural}"
+            yield Route(path, self._collection(kind), methods=["GET", "POST", "DELETE"])
+            yield Route(f"{path}/{{name}}", self._item(kind), methods=["GET", "PUT", "PATCH", "DELETE"])
+            if kind in KINDS_WITH_STATUS:
+                yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
+        yield from self._propagation.routes()
+        yield from AdmissionWebhook(self._admission).routes()
+        yield from TogetherApi(self._admission, self._grants).routes()
+        yield from IdentityApi(self._store).routes()
+        yield from self._store.handshakes.routes()
+
+    # --- collections -----------------------------------------------------------------------------
+
+    def _collection(self, kind: Kind) -> Handler:
+        async def handle(request: Request) -> Response:
+            namespace = request.path_params.get("namespace")
+            if request.method == "POST":
+                return await self._create(request, kind, namespace)
+            if request.method == "DELETE":
+                return await self._delete_all(request, kind, namespace)
+            if is_set(request.query_params, "watch"):
+                return await self._watch(request, kind, namespace)
+            return await self._list(request, list_query(kind, namespace, request.query_params))
+
+        return handle
+
+    async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
+        body = await read_body(request, BODY_TYPES[kind], BODY_BYTES_MAX[kind])
+        options = write_options(request)
+        document, warnings = await decoded(request, body, options["validation"])
+        made = await run_in_threadpool(self._admission.create, kind, document, namespace=namespace, **options)
+        return await self._written(request, made, warnings, status_code=201)
+
+    async def _list(self, request: Request, query: ListQuery) -> Response:
+        form = representation_of(request.headers.get("accept", ""))
+        include = include_object(request.query_params)
+        pages = pages_of(self._store, query)
+        first = await anext(pages)
+        if query.at_least > first.version:
+            raise FutureVersionError(query.at_least, first.version)
+        version = query.version if query.version is not None else first.version
+
+        def encoded(page: Page) -> bytes:
+            if form is Representation.OBJECT:
+                return b",".join(item.body for item in page.items)
+            objects = (decode_stored(item.key.kind, item.body) for item in page.items)
+            items: list[tables.Row] | list[tables.PartialObject]
+            if form is Representation.TABLE:
+                items = [tables.row(obj, now_s=self._clock_s(), include=include) for obj in objects]
+            else:
+                items = [tables.partial(obj.metadata) for obj in objects]
+            return b",".join(map(msgspec.json.encode, items))
+
+        async def stream() -> AsyncIterator[bytes]:
+            # One chunk after the other, so that a list of everything costs neither memory nor the event loop's time.
+            yield _list_head(query.kind, form)
+            page = first
+            yield await run_in_threadpool(encoded, page)
+            async for page in pages:
+                if page.items:
+                    yield b"," + await run_in_threadpool(encoded, page)
+            metadata = {"resourceVersion": str(version)}
+            if page.more:
+                last = page.items[-1].key
+                metadata["continue"] = continue_token(version, last.namespace, last.name, exact=query.exact)
+            yield b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
+
+        return StreamingResponse(stream(), media_type=JSON)
+
+    async def _delete_all(self, request: Request, kind: Kind, namespace: str | None) -> Response:
+        query = list_query(kind, namespace, request.query_params)
+        options = await delete_options(request)
+        async for page in pages_of(self._store, query):
+            for item in page.items:
+                with suppress(ObjectNotFoundError):
+                    await run_in_threadpool(self._store.delete, item.key, **options)
+        return json_response(Status("Status", "v1", {}, "Success"))
+
+    async def _watch(self, request: Request, kind: Kind, namespace: str | None) -> Response:
+        form = representation_of(request.headers.get("accept", ""))
+        query = watch_query(kind, namespace, request.query_params, form)
+        place = namespace or "", user_of(request).name
+        self._feed.places.check(*place)
+
+        async def stream() -> AsyncIterator[bytes]:
+            with self._feed.joined(*place):
+                async for lines in watch(self._store, self._feed, query, clock_s=self._clock_s):
+                    yield lines
+
+        return StreamingResponse(stream(), media_type=JSON)
+
+    # --- one object ------------------------------------------------------------------------------
+
+    def _item(self, kind: Kind) -> Handler:
+        async def handle(request: Request) -> Response:
+            key = ObjectKey(kind, request.path_params.get("namespace", ""), request.path_params["name"])
+            match request.method:
+                case "PUT":
+                    return await self._replace(request, key)
+                case "PATCH":
+                    return await self._patch(request, key)
+                case "DELETE":
+                    return await self._delete(request, key)
+                case _:
+                    return await self._answer(request, await run_in_threadpool(self._store.get, key))
+
+        return handle
+
+    async def _replace(self, request: Request, key: ObjectKey) -> Response:
+        body = await read_body(request, BODY_TYPES[key.kind], BODY_BYTES_MAX[key.kind])
+        options = write_options(request)
+        document, warnings = await decoded(request, body, options["validation"])
+        made = await run_in_threadpool(self._admission.replace, key, document, **options)
+        return await self._written(request, made, warnings)
+
+    async def _patch(self, request: Request, key: ObjectKey) -> Response:
+        found = media_type(request.headers.get("content-type", ""))
+        # Of kinds built into Kubernetes clients send strategic merge patches; theirs are merge patches.
+        types = PATCH_TYPES if key.kind in EVENTING_KINDS else PATCH_TYPES | {STRATEGIC_MERGE_PATCH}
+        body = await read_body(request, types, BODY_BYTES_MAX[key.kind])
+        options = write_options(request, is_apply=found == APPLY_PATCH)
+        document, warnings = await decoded(request, body, options["validation"])
+
+        def work() -> Admitted:
+            if found == APPLY_PATCH:
+                return self._admission.server_side_apply(key, document, **options)
+            change = change_of(found, document)
+            return self._admission.patch(key, change, **options)
+
+        admitted = await run_in_threadpool(work)
+        return await self._written(
+            request, admitted, warnings, status_code=201 if admitted.outcome == "created" else 200
+        )
+
+    async def _delete(self, request: Request, key: ObjectKey) -> Response:
+        gone = await run_in_threadpool(self._store.delete, key, **await delete_options(request))
+        # What finalizers keep is answered as it is now; it goes with the last of them.
+        return await self._answer(request, gone) if gone.metadata.finalizers else json_response(deleted(gone))
+
+    async def _written(
+        self, request: Request, admitted: Admitted, warnings: tuple[str, ...], *, status_code: int = 200
+    ) -> Response:
+        response = await self._answer(request, admitted.obj)
+        response.status_code = status_code
+        warn(response, warnings + admitted.warnings)
+        return response
+
+    async def _answer(self, request: Request, obj: Object) -> Response:
+        match representation_of(request.headers.get("accept", "")):
+            case Representation.TABLE:
+                include = include_object(request.query_params)
+                row = msgspec.json.encode(tables.row(obj, now_s=self._clock_s(), include=include))
+                body = tables.table(Kind(obj.kind), row, {"resourceVersion": obj.metadata.resource_version})
+            case Representation.METADATA:
+                body = msgspec.json.encode(tables.partial(obj.metadata))
+            case _:
+                body = encode(obj)
+        return Response(body, media_type=JSON)
+
+
+def _no_events() -> JsonObject:
+    return {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "0"}, "items": []}
+
+
+_DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
+    "/version": discovery.version,
+    "/api": discovery.core_versions,
+    "/api/v1": discovery.core_resources,
+    "/apis": discovery.groups,
+    **{f"/apis/{name}": partial(discovery.group, name) for name in discovery.GROUPS},
+    **{
+        f"/apis/{name}/{version}": partial(discovery.object_resources, name, version)
+        for name in discovery.OBJECT_GROUPS
+        for version in discovery.versions_of(name)
+    },
+    **{f"/apis/{name}": partial(discovery.review_resources, name) for name in set(discovery.REVIEWS.values())},
+}
+"""What is answered to a GET, with a slash at the end and without."""
+
+
+def _static(make: Callable[[], JsonObject]) -> Handler:
+    async def handle(request: Request) -> Response:
+        return json_response(make())
+
+    return handle
+
+
+def _openapi_document(name: str) -> Handler:
+    async def handle(request: Request) -> Response:
+        return Response(openapi.document(name), media_type=JSON)
+
+    return handle
+
+
+def _list_head(kind: Kind, form: Representation) -> bytes:
+    match form:
+        case Representation.TABLE:
+            return tables.head(kind)
+        case Representation.METADATA:
+            return b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":['
+        case _:
+            return f'{{"kind":"{kind}List","apiVersion":"{kind.api_version}","items":['.encode()

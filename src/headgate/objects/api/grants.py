@@ -1,0 +1,194 @@
+"""What the author of an object must be allowed, beside the writing of it: nobody gives away what he does not have.
+
+Two kinds of objects give something away. A role or a binding gives rights. A trigger, a subscription or a broker that
+names a broker of another namespace sends events there for as long as it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError, check
+from headgate.auth.routes import PUBLISH, RBAC
+from headgate.auth.rules import AccessRule, Attributes, uncovered
+from headgate.auth.user import User
+from headgate.objects.kinds.egress import UrlPolicy, UrlRefusedError, published_broker
+from headgate.objects.kinds.event_policies import foreign_senders
+from headgate.objects.kinds.rbac_rules import AnyBinding, AnyRole, access_rules
+from headgate.objects.kinds.status import destination_uri, referenced_broker, sink_of
+from headgate.objects.store.store import Store
+from headgate_api.objects.errors import ObjectNotFoundError
+from headgate_api.objects.kinds import (
+    CREATOR_ANNOTATION,
+    MODIFIER_ANNOTATION,
+    Broker,
+    ClusterRole,
+    ClusterRoleBinding,
+    Eventing,
+    EventPolicy,
+    Kind,
+    Object,
+    ObjectKey,
+    RbacRole,
+    RoleBinding,
+    Routed,
+    Subscription,
+    Trigger,
+    content,
+    key_of,
+)
+
+_SHOWN_MAX: Final = 20
+"""Missing rights that a refusal names."""
+_OPEN: Final = AlwaysAllow()
+
+
+class Grants:
+    """Judges authors; `refresh` brings the authorizer up to date. Its methods may block: call them in a thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        policy: UrlPolicy,
+        authorizer: Authorizer = _OPEN,
+        refresh: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self.authorizer = authorizer
+        self._refresh = refresh
+
+    @property
+    def knows_users(self) -> bool:
+        """Whether there is anything to judge."""
+        return not isinstance(self.authorizer, AlwaysAllow)
+
+    def judge(self, author: User | None, old: Object | None, new: Object) -> None:
+        """Lets an author (None: the server itself) write `new`, its defaults set, in the place of `old` or of nothing.
+
+        Raises ForbiddenError when he has not what the object would give away, ObjectNotFoundError when a binding names
+        a role that does not exist.
+        """
+        if author is None or not self.knows_users:
+            return
+        self._refresh()
+        match new:
+            case RbacRole() | ClusterRole():
+                if not (isinstance(old, RbacRole | ClusterRole) and old.rules == new.rules):
+                    self._judge_role(author, new)
+            case RoleBinding() | ClusterRoleBinding():
+                if old is None or content(old) != content(new):
+                    self._judge_binding(author, new)
+            case EventPolicy():
+                if old is None or content(old) != content(new):
+                    # He lets others publish, so he must have the right for all of the namespace himself.
+                    check(self.authorizer, author, PUBLISH._replace(namespace=new.metadata.namespace))
+                    for trigger in foreign_senders(new):
+                        # The policy's status will say whether it exists: who may not look must not learn that.
+                        check(self.authorizer, author, _attributes("get", trigger))
+            case Broker() | Trigger() | Subscription():
+                before = set(self._foreign(old)) if isinstance(old, Broker | Routed) else set()
+                for broker in sorted(set(self._foreign(new)) - before):
+                    self._judge_publish(author, broker)
+
+    def judge_create(self, author: User | None, key: ObjectKey) -> None:
+        """Lets an apply make what is not there: who may patch may not therefore create, as in Kubernetes."""
+        if author is not None and self.knows_users:
+            check(self.authorizer, author, _attributes("create", key))
+
+    def judge_url(self, author: User, namespace: str, url: str) -> None:
+        """Lets somebody send a namespace's events to a URL: to a broker of another one if he may publish there."""
+        broker = self.broker_of(url)
+        if broker and broker.partition("/")[0] != namespace:
+            self._judge_publish(author, broker)
+
+    def signed(self, author: User | None, old: Object | None, new: Object) -> Object:
+        """The object with its author in Knative's annotations; what a client writes there does not count."""
+        if not self.knows_users or not isinstance(new, Eventing):
+            return new
+        stored = old.metadata.annotations if old is not None else {}
+        names = {key: stored[key] for key in (CREATOR_ANNOTATION, MODIFIER_ANNOTATION) if key in stored}
+        if author is not None and (old is None or content(old) != content(new)):
+            names[MODIFIER_ANNOTATION] = author.name
+            if old is None:
+                names[CREATOR_ANNOTATION] = author.name
+        kept = {key: value for key, value in new.metadata.annotations.items() if key not in _SIGNATURES}
+        metadata = msgspec.structs.replace(new.metadata, annotations=kept | names)
+        return msgspec.structs.replace(new, metadata=metadata)
+
+    # --- rights ----------------------------------------------------------------------------------
+
+    def _judge_role(self, author: User, role: AnyRole) -> None:
+        wanted = _attributes("escalate", key_of(role))
+        if self.authorizer.allowed(author, wanted).allowed:
+            return
+        self._judge_rules(author, key_of(role), access_rules(role.rules))
+
+    def _judge_binding(self, author: User, binding: AnyBinding) -> None:
+        kind = Kind(binding.role_ref.kind)
+        namespace = binding.metadata.namespace
+        role = ObjectKey(kind, namespace if kind is Kind.ROLE else "", binding.role_ref.name)
+        bind = Attributes("bind", RBAC, kind.plural, "", namespace, role.name)
+        if self.authorizer.allowed(author, bind).allowed:
+            return
+        try:
+            found = self._store.get(role)
+        except ObjectNotFoundError:
+            # Who may not look must not learn from an error whether it exists.
+            check(self.authorizer, author, _attributes("get", role))
+            raise
+        assert isinstance(found, RbacRole | ClusterRole)
+        self._judge_rules(author, key_of(binding), access_rules(found.rules))
+
+    def _judge_rules(self, author: User, key: ObjectKey, rules: tuple[AccessRule, ...]) -> None:
+        missing = uncovered(self.authorizer.rules_of(author, key.namespace), rules)
+        if missing:
+            listed = "\n".join(map(str, missing[:_SHOWN_MAX])) + ("\n..." if len(missing) > _SHOWN_MAX else "")
+            groups = " ".join(f'"{group}"' for group in author.groups)
+            raise ForbiddenError(
+                author,
+                _attributes("update", key),
+                f'user "{author.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:'
+                f"\n{listed}",
+            )
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def _foreign(self, obj: Broker | Routed) -> Iterator[str]:
+        """The brokers of other namespaces that an object sends to, as `namespace/name`."""
+        own = obj.metadata.namespace
+        yield from (broker for broker in self._sent_to(obj) if broker and broker.partition("/")[0] != own)
+
+    def _sent_to(self, obj: Broker | Routed) -> Iterator[str]:
+        url = self._store.public_url.get()
+        sink = sink_of(obj.metadata, obj.spec.delivery, url)
+        yield sink.broker
+        yield self.broker_of(sink.uri)
+        if isinstance(obj, Trigger):
+            yield referenced_broker(obj.metadata, obj.spec.subscriber)
+            yield self.broker_of(destination_uri(obj.metadata, obj.spec.subscriber, url))
+
+    def _judge_publish(self, author: User, broker: str) -> None:
+        namespace, _, name = broker.partition("/")
+        check(self.authorizer, author, PUBLISH._replace(namespace=namespace, name=name))
+
+    def broker_of(self, url: str | None) -> str:
+        """`namespace/name` of the broker of this server that a URL means; empty when it means none."""
+        if not url:
+            return ""
+        try:
+            found = self._policy.check(url)
+        except UrlRefusedError:
+            return ""
+        return published_broker(unquote(urlsplit(found.url).path)) if found.trusted else ""
+
+
+_SIGNATURES: Final = frozenset({CREATOR_ANNOTATION, MODIFIER_ANNOTATION})
+
+
+def _attributes(verb: str, key: ObjectKey) -> Attributes:
+    return Attributes(verb, key.kind.group, key.kind.plural, "", key.namespace, key.name)

@@ -1,0 +1,266 @@
+"""Server-side tables for kubectl, with Knative's columns."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from headgate.objects.kinds.credentials import size_bytes
+from headgate.objects.kinds.specs import TYPE_DEFAULT
+from headgate_api.objects.kinds import (
+    Broker,
+    ClusterRole,
+    Condition,
+    EventPolicy,
+    EventType,
+    Kind,
+    Metadata,
+    Object,
+    RbacObject,
+    RbacRole,
+    ResourceQuota,
+    Secret,
+    Trigger,
+)
+
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column; priority 1 is for `-o wide` only."""
+
+    name: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+class PartialObject(msgspec.Struct, frozen=True, rename="camel"):
+    """An object without spec and status."""
+
+    kind: str
+    api_version: str
+    metadata: Metadata
+
+
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Cells in the columns' order, and the object or its metadata."""
+
+    cells: tuple[str, ...]
+    object: PartialObject | Object | None = None
+
+
+_NAME: Final = Column("Name", format="name", description="Name of the object")
+_READY: Final = (
+    Column("Age", description="Time since creation"),
+    Column("Ready", description="Whether all that the object needs is there"),
+    Column("Reason", description="Why it is not ready"),
+)
+_WARNINGS: Final = Column("Warnings", description="What goes wrong although it is ready")
+_FILTER: Final = Column("Filter", description="Which events it wants", priority=1)
+_CREATED: Final = Column("Created At", description="When it was made")
+_ROLE_COLUMNS: Final = (_NAME, _CREATED)
+_BINDING_COLUMNS: Final = (
+    _NAME,
+    Column("Role", description="Whose rights it gives"),
+    Column("Age", description="Time since creation"),
+    Column("Users", description="Users who get them", priority=1),
+    Column("Groups", description="Groups whose users get them", priority=1),
+    Column("ServiceAccounts", description="Service accounts that get them", priority=1),
+)
+COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
+    Kind.BROKER: (_NAME, Column("URL", description="Where it accepts events"), *_READY),
+    Kind.TRIGGER: (
+        _NAME,
+        Column("Broker", description="Whose events it wants"),
+        Column("Subscriber_URI", description="Where its events go"),
+        *_READY,
+        _WARNINGS,
+        _FILTER,
+    ),
+    Kind.SUBSCRIPTION: (
+        _NAME,
+        Column("Broker", description="Whose events it wants"),
+        Column("Type", description="How consumers share it"),
+        *_READY,
+        _WARNINGS,
+        _FILTER,
+    ),
+    Kind.EVENT_POLICY: (
+        _NAME,
+        *_READY,
+        Column("From", description="Who may send", priority=1),
+        _FILTER,
+    ),
+    Kind.EVENT_TYPE: (
+        _NAME,
+        Column("Type", description="The events' type"),
+        Column("Source", description="The events' source"),
+        Column("Schema", description="Where the schema of their data is"),
+        Column("Reference Name", description="Where the events are"),
+        Column("Reference Kind", description="What that is"),
+        Column("Description", description="What they are"),
+        Column("Ready", description="Whether that exists"),
+        Column("Reason", description="Why not"),
+    ),
+    Kind.SECRET: (
+        _NAME,
+        Column("Type", description="What it is for"),
+        Column("Data", description="How many values it has"),
+        Column("Size", description="Bytes of its values"),
+        Column("Age", description="Time since creation"),
+    ),
+    Kind.RESOURCE_QUOTA: (
+        _NAME,
+        Column("Request", description="What is used of what may be used"),
+        Column("Limit", description="Without effect"),
+        Column("Age", description="Time since creation"),
+    ),
+    Kind.ROLE: _ROLE_COLUMNS,
+    Kind.CLUSTER_ROLE: _ROLE_COLUMNS,
+    Kind.ROLE_BINDING: _BINDING_COLUMNS,
+    Kind.CLUSTER_ROLE_BINDING: _BINDING_COLUMNS,
+}
+
+
+def row(obj: Object, *, now_s: float, include: str) -> Row:
+    """An object as a row; `now_s` (seconds since 1970) is for its age, `include` is Kubernetes' `includeObject`."""
+    since = age(obj.metadata.creation_timestamp, now_s)
+    cells: tuple[str, ...]
+    if isinstance(obj, RbacObject):
+        return _made(_rbac_cells(obj, since), obj, include)
+    if isinstance(obj, Secret):
+        cells = (obj.metadata.name, obj.type, str(len(obj.data)), str(size_bytes(obj)), since)
+        return _made(cells, obj, include)
+    if isinstance(obj, ResourceQuota):
+        used = obj.status.used
+        shown = ", ".join(f"{name}: {used.get(name, '-')}/{limit}" for name, limit in sorted(obj.spec.hard.items()))
+        return _made((obj.metadata.name, shown, "", since), obj, include)
+    ready, reason = _ready(obj.status.conditions)
+    state = (since, ready, reason)
+    if isinstance(obj, EventPolicy):
+        senders = ",".join(obj.status.from_) or "<none>"
+        return _made((obj.metadata.name, *state, senders, _written(obj.spec.filters)), obj, include)
+    if isinstance(obj, EventType):
+        spec, to = obj.spec, obj.spec.reference
+        name, kind = (to.name, to.kind) if to is not None else (spec.broker, "Broker" if spec.broker else "")
+        cells = (obj.metadata.name, spec.type, spec.source, spec.schema, name, kind, spec.description, ready, reason)
+        return _made(cells, obj, include)
+    if isinstance(obj, Broker):
+        cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", *state)
+    else:
+        filters: object = obj.spec.filters or obj.spec.filter
+        if isinstance(obj, Trigger):
+            way = obj.status.subscriber_uri
+        else:
+            filters, way = filters or obj.spec.consumer_metadata, obj.spec.type or TYPE_DEFAULT
+        cells = (obj.metadata.name, obj.spec.broker, way, *state, _warnings(obj.status.conditions), _written(filters))
+    return _made(cells, obj, include)
+
+
+def _rbac_cells(obj: RbacObject, since: str) -> tuple[str, ...]:
+    if isinstance(obj, RbacRole | ClusterRole):
+        return obj.metadata.name, obj.metadata.creation_timestamp
+    by_kind: dict[str, list[str]] = {}
+    for one in obj.subjects:
+        named = f"{one.namespace}/{one.name}" if one.namespace else one.name
+        by_kind.setdefault(one.kind, []).append(named)
+    names = (", ".join(by_kind.get(kind, ())) for kind in ("User", "Group", "ServiceAccount"))
+    return obj.metadata.name, f"{obj.role_ref.kind}/{obj.role_ref.name}", since, *names
+
+
+def _made(cells: tuple[str, ...], obj: Object, include: str) -> Row:
+    if include == "Object":
+        return Row(cells, obj)
+    if include == "None":
+        return Row(cells)
+    return Row(cells, partial(obj.metadata))
+
+
+def _written(filters: object) -> str:
+    """Filters in a line, as a person would write them: `ce.type == "a"; prefix: type=order.`; all must be true."""
+    found = msgspec.to_builtins(filters)
+    if not found:
+        return "<none>"
+    return "; ".join(map(_element, found)) if isinstance(found, list) else _element(found)
+
+
+def _element(one: object) -> str:
+    """A filter by its fields: the text of CEL as it stands, what it is nested in like a function."""
+    if not isinstance(one, dict):
+        return _plain(one)
+    return ", ".join(_field(str(name), value) for name, value in one.items())
+
+
+def _field(name: str, value: object) -> str:
+    if name in _NESTING:
+        inner = value if isinstance(value, list) else [value]
+        return f"{name}({'; '.join(map(_element, inner))})"
+    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
+        return f"{name}: {' '.join(f'{key}={_plain(text)}' for key, text in value.items())}"
+    return _plain(value) if name in ("cel", "expression") else f"{name}: {_plain(value)}"
+
+
+_NESTING: Final = ("all", "any", "not")
+
+
+def _plain(value: object) -> str:
+    """Text that a terminal can show, else JSON."""
+    return value if isinstance(value, str) and value.isprintable() else msgspec.json.encode(value).decode()
+
+
+def partial(metadata: Metadata) -> PartialObject:
+    """An object's metadata alone."""
+    return PartialObject("PartialObjectMetadata", "meta.k8s.io/v1", metadata)
+
+
+def head(kind: Kind) -> bytes:
+    """A table's JSON up to its first row; what follows closes the list and the object."""
+    columns = msgspec.json.encode(COLUMNS[kind])
+    return b'{"kind":"Table","apiVersion":"meta.k8s.io/v1","columnDefinitions":' + columns + b',"rows":['
+
+
+def table(kind: Kind, rows: bytes, metadata: dict[str, object]) -> bytes:
+    """A whole table in JSON, of rows in JSON."""
+    return head(kind) + rows + b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
+
+
+def _ready(conditions: tuple[Condition, ...]) -> tuple[str, str]:
+    found = next((condition for condition in conditions if condition.type == "Ready"), None)
+    return (found.status, found.reason) if found is not None else ("", "")
+
+
+def _warnings(conditions: tuple[Condition, ...]) -> str:
+    """Why conditions are False that keep nothing from being Ready: `EventsDropped,FilterErrors`."""
+    return ",".join(one.reason or one.type for one in conditions if one.status == "False" and one.severity)
+
+
+def age(timestamp: str, now_s: float) -> str:
+    """A time's distance as kubectl writes it: two units while they are small."""
+    try:
+        created = datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return "<unknown>"
+    return human_age(max(0, int(now_s - created.timestamp())))
+
+
+def human_age(seconds: int) -> str:
+    """Whole seconds as kubectl writes an age: `45s`, `3m20s`, `47m`, `5h10m`, `3d4h`."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds}s"
+    for below, unit, name, rest, rest_name in (
+        (10 * _MINUTE, _MINUTE, "m", 1, "s"),
+        (3 * _HOUR, _MINUTE, "m", 0, ""),
+        (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
+        (2 * _DAY, _HOUR, "h", 0, ""),
+        (8 * _DAY, _DAY, "d", _HOUR, "h"),
+        (2 * _YEAR, _DAY, "d", 0, ""),
+        (8 * _YEAR, _YEAR, "y", _DAY, "d"),
+    ):
+        if seconds < below:
+            small = seconds % unit // rest if rest else 0
+            return f"{seconds // unit}{name}{small}{rest_name}" if small else f"{seconds // unit}{name}"
+    return f"{seconds // _YEAR}y"

@@ -1,0 +1,144 @@
+"""Roles and bindings: their rules for writers, their defaults, and what they mean to who decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from headgate.auth.authorizer import Binding, BindingSubject, RbacPolicy, RoleKey, SubjectKind
+from headgate.auth.rules import ANY, AccessRule
+from headgate_api.limits import RBAC_RULE_ITEMS_MAX, RBAC_RULES_MAX, RBAC_SUBJECTS_MAX, RBAC_TEXT_CHARS_MAX
+from headgate_api.objects.access_objects import (
+    RBAC_GROUP,
+    ClusterRole,
+    ClusterRoleBinding,
+    PolicyRule,
+    RbacRole,
+    RbacSubject,
+    RoleBinding,
+    RoleRef,
+)
+from headgate_api.objects.errors import Cause, forbidden, invalid, not_named, not_one_of, required, too_many
+
+AnyRole = RbacRole | ClusterRole
+AnyBinding = RoleBinding | ClusterRoleBinding
+_ROLES = ("ClusterRole", "Role")
+
+
+def bound(binding: AnyBinding) -> AnyBinding:
+    """A binding with Kubernetes' defaults: the API group of its role, its users and its groups."""
+    subjects = tuple(
+        msgspec.structs.replace(one, api_group=RBAC_GROUP)
+        if one.kind in (SubjectKind.USER, SubjectKind.GROUP) and not one.api_group
+        else one
+        for one in binding.subjects
+    )
+    role = msgspec.structs.replace(binding.role_ref, api_group=binding.role_ref.api_group or RBAC_GROUP)
+    return msgspec.structs.replace(binding, subjects=subjects, role_ref=role)
+
+
+# --- what writers must keep to --------------------------------------------------------------------
+
+
+def role_causes(role: AnyRole) -> Iterator[Cause]:
+    """Every rule that a role breaks."""
+    yield from too_many("rules", len(role.rules), RBAC_RULES_MAX)
+    for number, rule in enumerate(role.rules[:RBAC_RULES_MAX]):
+        yield from _rule_causes(f"rules[{number}]", rule, is_namespaced=isinstance(role, RbacRole))
+
+
+def _rule_causes(field: str, rule: PolicyRule, *, is_namespaced: bool) -> Iterator[Cause]:
+    lists = {
+        "verbs": rule.verbs,
+        "apiGroups": rule.api_groups,
+        "resources": rule.resources,
+        "resourceNames": rule.resource_names,
+        "nonResourceURLs": rule.non_resource_urls,
+    }
+    for name, values in lists.items():
+        yield from too_many(f"{field}.{name}", len(values), RBAC_RULE_ITEMS_MAX)
+        if any(len(value) > RBAC_TEXT_CHARS_MAX for value in values):
+            yield invalid(f"{field}.{name}", "", f"each has at most {RBAC_TEXT_CHARS_MAX} characters")
+    if not rule.verbs:
+        yield required(f"{field}.verbs", "verbs must contain at least one value")
+    if rule.non_resource_urls:
+        if is_namespaced:
+            detail = "namespaced rules cannot apply to non-resource URLs"
+            yield invalid(f"{field}.nonResourceURLs", rule.non_resource_urls, detail)
+        if rule.api_groups or rule.resources or rule.resource_names:
+            detail = "rules cannot apply to both regular resources and non-resource URLs"
+            yield invalid(f"{field}.nonResourceURLs", rule.non_resource_urls, detail)
+        for url in rule.non_resource_urls:
+            if ANY in url[:-1] or not (url == ANY or url.startswith("/")):
+                yield invalid(f"{field}.nonResourceURLs", url, "must begin with / and may end with *, or be *")
+        return
+    if not rule.api_groups:
+        yield required(f"{field}.apiGroups", "resource rules must supply at least one api group")
+    if not rule.resources:
+        yield required(f"{field}.resources", "resource rules must supply at least one resource")
+
+
+def binding_causes(binding: AnyBinding) -> Iterator[Cause]:
+    """Every rule that a binding breaks."""
+    role = binding.role_ref
+    is_namespaced = isinstance(binding, RoleBinding)
+    yield from not_one_of("roleRef.apiGroup", role.api_group, (RBAC_GROUP,))
+    yield from not_one_of("roleRef.kind", role.kind, _ROLES if is_namespaced else _ROLES[:1])
+    yield from not_named("roleRef.name", role.name, "a binding names a role", RBAC_TEXT_CHARS_MAX)
+    yield from too_many("subjects", len(binding.subjects), RBAC_SUBJECTS_MAX)
+    for number, subject in enumerate(binding.subjects[:RBAC_SUBJECTS_MAX]):
+        yield from _subject_causes(f"subjects[{number}]", subject, is_namespaced=is_namespaced)
+
+
+def _subject_causes(field: str, subject: RbacSubject, *, is_namespaced: bool) -> Iterator[Cause]:
+    yield from not_named(f"{field}.name", subject.name, "a subject has a name", RBAC_TEXT_CHARS_MAX)
+    yield from not_one_of(f"{field}.kind", subject.kind, tuple(SubjectKind))
+    is_account = subject.kind == SubjectKind.SERVICE_ACCOUNT
+    yield from not_one_of(f"{field}.apiGroup", subject.api_group, ("",) if is_account else (RBAC_GROUP,))
+    if is_account and not subject.namespace and not is_namespaced:
+        yield required(f"{field}.namespace", "a service account lies in a namespace")
+    if subject.namespace and not is_account:
+        yield forbidden(f"{field}.namespace", "users and groups lie in no namespace")
+
+
+def role_ref_causes(old: AnyBinding, new: AnyBinding) -> Iterator[Cause]:
+    """Whose rights a binding gives cannot change: who may write its subjects might not be given the other role's."""
+    if old.role_ref != new.role_ref:
+        yield invalid("roleRef", msgspec.to_builtins(new.role_ref), "cannot change roleRef")
+
+
+# --- what they mean -------------------------------------------------------------------------------
+
+
+def access_rules(rules: Iterable[PolicyRule]) -> tuple[AccessRule, ...]:
+    """Rules as they are decided by."""
+    return tuple(
+        AccessRule(
+            frozenset(rule.verbs),
+            frozenset(rule.api_groups),
+            frozenset(rule.resources),
+            frozenset(rule.resource_names),
+            frozenset(rule.non_resource_urls),
+        )
+        for rule in rules
+    )
+
+
+def role_key(role: RoleRef, namespace: str) -> RoleKey:
+    """The role that a binding in a namespace names."""
+    return RoleKey(role.name, namespace if role.kind == "Role" else "")
+
+
+def policy(roles: Iterable[AnyRole], bindings: Iterable[AnyBinding]) -> RbacPolicy:
+    """Objects as they are decided by."""
+    rules = {RoleKey(role.metadata.name, role.metadata.namespace): access_rules(role.rules) for role in roles}
+    return RbacPolicy(rules, map(_binding, bindings))
+
+
+def _binding(binding: AnyBinding) -> Binding:
+    namespace = binding.metadata.namespace
+    subjects = tuple(
+        BindingSubject(SubjectKind(one.kind), one.name, one.namespace or namespace) for one in binding.subjects
+    )
+    return Binding(binding.metadata.name, namespace, role_key(binding.role_ref, namespace), subjects)

@@ -1,0 +1,365 @@
+"""Conditions and status of brokers, triggers and subscriptions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urljoin
+
+import msgspec
+
+from headgate.auth.event_policies import DefaultMode, broker_audience
+from headgate.filter.tools.advice import advice
+from headgate.objects.kinds.event_policies import policies_condition, ready_policies
+from headgate.objects.kinds.routing import NOTHING_FOUND, TargetFindings
+from headgate.objects.kinds.specs import ServedBroker, is_paused, keeps_order, log_rule
+from headgate_api.event.names import identity
+from headgate_api.objects.kinds import (
+    API_VERSION,
+    BROKER_CLASS,
+    BROKER_CLASS_ANNOTATION,
+    DEPENDENCY_ANNOTATION,
+    GROUP,
+    PAUSED_ANNOTATION,
+    Address,
+    AuthSpec,
+    Broker,
+    BrokerStatus,
+    Condition,
+    DeliverySpec,
+    Destination,
+    EventPolicy,
+    Kind,
+    Metadata,
+    Routed,
+    SubscriptionStatus,
+    Trigger,
+    TriggerStatus,
+)
+from headgate_api.objects.metadata import TRUE, UNKNOWN, false, info, summary, timed, warning
+
+ERROR_CHARS_MAX: Final = 500
+"""A filter error in a condition's message: errors quote events, and a status is read by people."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUrls:
+    """Where clients reach this server: its URLs, those of TLS first; the last is to be used where TLS is no must.
+
+    `ca_certs` is the CA by which clients know it, as PEM; empty where they know it without. `default_mode` says who may
+    send to a broker without EventPolicy; None where nobody is asked who he is.
+    """
+
+    urls: tuple[str, ...]
+    ca_certs: str = ""
+    default_mode: DefaultMode | None = None
+
+    def addresses(self, path: str) -> tuple[Address, ...]:
+        """Those of the broker `namespace/name`."""
+        schemes = [(url.partition("://")[0], url) for url in self.urls]
+        audience = broker_audience(path) if self.default_mode is not None else ""
+        return tuple(
+            Address(
+                name=scheme,
+                url=broker_url(url, path),
+                ca_certs=self.ca_certs if scheme == "https" else "",
+                audience=audience,
+            )
+            for scheme, url in schemes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterSink:
+    """Where dead letters go, `written` for people; `uri` is None without a sink, empty when the sink has no address."""
+
+    uri: str | None = None
+    broker: str = ""
+    written: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """A broker as its triggers see it; `sink`, `auths` and `order` are for those without delivery rules.
+
+    `served` says whether its class is Headgate's, `reason` why it is not ready.
+    """
+
+    served: bool
+    ready: bool
+    reason: str = ""
+    sink: DeadLetterSink = DeadLetterSink()
+    auths: tuple[AuthSpec, ...] = ()
+    order: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusInputs:
+    """What the status of a trigger or subscription depends on beside the object; a subscription has no subscriber.
+
+    A broker is None when none is named, or there is none of that name. `subscriber_uri` is empty when the subscriber
+    has no address. `needs` is the generation that holds its filter. `plan_error` says why the stored filter no longer
+    compiles, `stopped` what was seen of a filter that matched regularly and has stopped; empty for nothing.
+    `credentials` says what is wrong with the Secrets that its deliveries authenticate by, as "Reason: message"; empty
+    for nothing, None when they need none.
+    """
+
+    broker: BrokerState | None
+    subscriber_broker: BrokerState | None
+    subscriber_uri: str
+    needs: int
+    active_generation: int
+    plan_error: str = ""
+    sink: DeadLetterSink = DeadLetterSink()
+    sink_broker: BrokerState | None = None
+    found: TargetFindings = NOTHING_FOUND
+    stopped: str = ""
+    credentials: str | None = None
+
+
+def is_served(broker: Broker) -> bool:
+    """Whether the broker's class is Headgate's."""
+    return broker.metadata.annotations.get(BROKER_CLASS_ANNOTATION, BROKER_CLASS) == BROKER_CLASS
+
+
+def identity_of(broker: Broker) -> str:
+    """The identity of a stored broker."""
+    return identity(broker.metadata.path, broker.metadata.uid)
+
+
+def served_broker(broker: Broker | None) -> ServedBroker | None:
+    """A stored broker as it takes events; None when it is not served here."""
+    return ServedBroker(identity_of(broker), log_rule(broker.spec.log)) if broker and is_served(broker) else None
+
+
+def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
+    """A stored broker as its triggers see it."""
+    delivery = broker.spec.delivery
+    sink, auths = sink_of(broker.metadata, delivery, public_url), auths_of(delivery)
+    order = delivery.order if delivery is not None else ""
+    ready = next((condition for condition in broker.status.conditions if condition.type == "Ready"), None)
+    if ready is None or broker.status.observed_generation != broker.metadata.generation:
+        return BrokerState(is_served(broker), False, "BrokerNotReconciled", sink, auths, order)
+    return BrokerState(is_served(broker), ready.status == TRUE, ready.reason, sink, auths, order)
+
+
+def auths_of(delivery: DeliverySpec | None) -> tuple[AuthSpec, ...]:
+    """What requests by these rules authenticate by."""
+    found = (delivery.auth, delivery.dead_letter_auth) if delivery is not None else ()
+    return tuple(auth for auth in found if auth is not None)
+
+
+def broker_url(public_url: str, path: str) -> str:
+    """Where the broker `namespace/name` accepts events."""
+    return f"{public_url.rstrip('/')}/{path}"
+
+
+def referenced_broker(metadata: Metadata, destination: Destination) -> str:
+    """`namespace/name` of the broker that a destination refers to; empty when it refers to something else."""
+    ref = destination.ref
+    if ref is None or ref.kind != Kind.BROKER or not (ref.api_version == API_VERSION or ref.group == GROUP):
+        return ""
+    return f"{ref.namespace or metadata.namespace}/{ref.name}"
+
+
+def destination_uri(metadata: Metadata, destination: Destination, public_url: str) -> str:
+    """The address of a destination, empty when only Kubernetes could say (C10, C15: a URI is relative to the ref).
+
+    `metadata` is of the object that names the destination: references are relative to its namespace.
+    """
+    if destination.ref is None:
+        return destination.uri
+    broker = referenced_broker(metadata, destination)
+    if not broker:
+        return ""
+    address = broker_url(public_url, broker)
+    return urljoin(address, destination.uri) if destination.uri else address
+
+
+def sink_of(metadata: Metadata, delivery: DeliverySpec | None, public_url: str) -> DeadLetterSink:
+    """Where an object's delivery rules send dead letters (C03, C11)."""
+    if delivery is None or delivery.dead_letter_sink is None:
+        return DeadLetterSink()
+    destination = delivery.dead_letter_sink
+    ref = destination.ref
+    written = f"{ref.kind} {ref.namespace or metadata.namespace}/{ref.name}" if ref else destination.uri
+    broker = referenced_broker(metadata, destination)
+    return DeadLetterSink(destination_uri(metadata, destination, public_url), broker, written)
+
+
+def broker_status(
+    broker: Broker,
+    *,
+    server: ServerUrls,
+    now: str,
+    is_there: Callable[[str], bool] = lambda _: True,
+    policies: Sequence[EventPolicy] = (),
+) -> BrokerStatus:
+    """The status of a broker (C01, C03, C04); `now`, RFC 3339, is for conditions that change.
+
+    `is_there` says whether a broker `namespace/name` is served. `policies` apply to it, and have their newest statuses.
+    """
+    sink = sink_of(broker.metadata, broker.spec.delivery, server.urls[-1])
+    addresses: tuple[Address, ...] = ()
+    if is_served(broker):
+        addresses = server.addresses(broker.metadata.path)
+        addressable = Condition(type="Addressable", status=TRUE)
+    else:
+        found = broker.metadata.annotations[BROKER_CLASS_ANNOTATION]
+        message = f'annotation {BROKER_CLASS_ANNOTATION} is "{found}", this server serves "{BROKER_CLASS}"'
+        addressable = false("Addressable", "BrokerClassNotServed", message)
+    needed = [
+        addressable,
+        _sink_resolved(sink, is_there(sink.broker)),
+        policies_condition(policies, server.default_mode),
+    ]
+    conditions = (*needed, summary(needed))
+    return BrokerStatus(
+        observed_generation=broker.metadata.generation,
+        conditions=timed(conditions, broker.status.conditions, now),
+        address=addresses[-1] if addresses else None,
+        addresses=addresses if any(address.name == "https" for address in addresses) else (),
+        dead_letter_sink_uri=(sink.uri or "") if needed[1].status == TRUE else "",
+        policies=ready_policies(policies),
+    )
+
+
+def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStatus | SubscriptionStatus:
+    """The status of a trigger or subscription (C08, C09, C10, C11, C13, C19); `now` is RFC 3339."""
+    sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
+    needed = [_broker_ready(obj, inputs), sink, *_credentials_resolved(inputs), _subscribed(inputs)]
+    warnings = [_filter_healthy(inputs.found, inputs.stopped), *_kept(inputs.found), *_filter_advisable(obj)]
+    warnings += _ordered(obj, inputs.broker)
+    status: TriggerStatus | SubscriptionStatus = SubscriptionStatus()
+    if isinstance(obj, Trigger):
+        subscriber = _subscriber_resolved(obj, inputs)
+        needed[1:1] = [_dependency_ready(obj), subscriber]
+        warnings += [_untroubled("SubscriberHealthy", inputs.found.trouble), *_delivering(obj)]
+        status = TriggerStatus(subscriber_uri=inputs.subscriber_uri if subscriber.status == TRUE else "")
+    return msgspec.structs.replace(
+        status,
+        observed_generation=obj.metadata.generation,
+        conditions=timed((*needed, *warnings, summary(needed)), obj.status.conditions, now),
+        dead_letter_sink_uri=(inputs.sink.uri or "") if sink.status == TRUE else "",
+        filter_errors=inputs.found.filter_errors,
+    )
+
+
+def _broker_ready(trigger: Routed, inputs: StatusInputs) -> Condition:
+    broker = inputs.broker
+    if broker is None:
+        return false("BrokerReady", "BrokerDoesNotExist", f'broker "{trigger.broker_key}" does not exist')
+    if not broker.ready:
+        reason = broker.reason or "BrokerNotReady"
+        return false("BrokerReady", reason, f'broker "{trigger.broker_key}" is not ready')
+    return Condition(type="BrokerReady", status=TRUE)
+
+
+def _dependency_ready(trigger: Trigger) -> Condition:
+    if DEPENDENCY_ANNOTATION in trigger.metadata.annotations:
+        message = f"annotation {DEPENDENCY_ANNOTATION} names an object that only Kubernetes could look up"
+        return false("DependencyReady", "DependencyNotSupported", message)
+    return Condition(type="DependencyReady", status=TRUE)
+
+
+def _subscriber_resolved(trigger: Trigger, inputs: StatusInputs) -> Condition:
+    ref = trigger.spec.subscriber.ref
+    if not inputs.subscriber_uri:
+        named = f"{ref.kind} {ref.namespace or trigger.metadata.namespace}/{ref.name}" if ref else "nothing"
+        message = (
+            f"spec.subscriber.ref names {named}, which cannot be looked up without Kubernetes: use spec.subscriber.uri"
+        )
+        return false("SubscriberResolved", "RefNotResolvable", message)
+    wanted = referenced_broker(trigger.metadata, trigger.spec.subscriber)
+    if wanted and (inputs.subscriber_broker is None or not inputs.subscriber_broker.served):
+        return false(
+            "SubscriberResolved", "BrokerDoesNotExist", f'spec.subscriber.ref: broker "{wanted}" does not exist'
+        )
+    return Condition(type="SubscriberResolved", status=TRUE)
+
+
+def _sink_resolved(sink: DeadLetterSink, broker_is_there: bool) -> Condition:
+    if sink.uri is None:
+        return Condition(type="DeadLetterSinkResolved", status=TRUE, reason="DeadLetterSinkNotConfigured")
+    if not sink.uri:
+        message = f"deadLetterSink.ref names {sink.written}, which cannot be looked up without Kubernetes: use uri"
+        return false("DeadLetterSinkResolved", "RefNotResolvable", message)
+    if sink.broker and not broker_is_there:
+        message = f'deadLetterSink.ref: broker "{sink.broker}" does not exist'
+        return false("DeadLetterSinkResolved", "BrokerDoesNotExist", message)
+    return Condition(type="DeadLetterSinkResolved", status=TRUE)
+
+
+def _credentials_resolved(inputs: StatusInputs) -> Iterator[Condition]:
+    """There where deliveries authenticate; while it is False their attempts fail, and are tried again."""
+    if inputs.credentials is None:
+        return
+    reason, _, message = inputs.credentials.partition(": ")
+    found = false("CredentialsResolved", reason, message) if reason else None
+    yield found or Condition(type="CredentialsResolved", status=TRUE)
+
+
+def _subscribed(inputs: StatusInputs) -> Condition:
+    if inputs.plan_error:
+        return false("Subscribed", "FilterInvalid", inputs.plan_error)
+    if inputs.active_generation < inputs.needs:
+        message = f"generation {inputs.needs} of the filters is not in force yet"
+        return Condition(type="Subscribed", status=UNKNOWN, reason="FilterNotInForce", message=message)
+    return Condition(type="Subscribed", status=TRUE)
+
+
+def _filter_healthy(found: TargetFindings, stopped: str) -> Condition:
+    if not found.filter_errors:
+        if stopped:
+            return warning("FilterHealthy", "StoppedMatching", stopped)
+        return Condition(type="FilterHealthy", status=TRUE)
+    count = f"{found.filter_errors} event{'s' if found.filter_errors > 1 else ''}"
+    last = f"last: {found.last_error[:ERROR_CHARS_MAX]} (event {found.last_error_event[:ERROR_CHARS_MAX]})"
+    message = f"the filter was an error for {count}, which were not delivered; {last}"
+    if stopped:  # errors may be old, and the silence is of now
+        return warning("FilterHealthy", "StoppedMatching", f"{stopped}; before that {message}")
+    return warning("FilterHealthy", "FilterErrors", message)
+
+
+def _kept(found: TargetFindings) -> tuple[Condition, Condition]:
+    """Operators see that events will be given up for their age or number, and that some were (D19)."""
+    backlog = _untroubled("BacklogKept", found.backlog)
+    if not found.dropped:
+        return backlog, Condition(type="EventsKept", status=TRUE)
+    count = f"{found.dropped} event{'s were' if found.dropped > 1 else ' was'}"
+    last = found.last_dropped[:ERROR_CHARS_MAX]
+    return backlog, warning("EventsKept", "EventsDropped", f"{count} given up and dropped; last: {last}")
+
+
+def _untroubled(type_: str, trouble: str) -> Condition:
+    """What the dispatcher reports as "Reason: message"; True without a report."""
+    if not trouble:
+        return Condition(type=type_, status=TRUE)
+    reason, _, message = trouble.partition(": ")
+    return warning(type_, reason, message[:ERROR_CHARS_MAX])
+
+
+def _delivering(trigger: Trigger) -> tuple[Condition, ...]:
+    """There while the trigger is paused."""
+    if not is_paused(trigger.metadata):
+        return ()
+    message = f'annotation {PAUSED_ANNOTATION} is "true": its events wait until it is "false" or gone'
+    return (info("Delivering", "Paused", message),)
+
+
+def _ordered(obj: Routed, broker: BrokerState | None) -> tuple[Condition, ...]:
+    """There where events come in order. True, and says of which events: nobody can mend it for all of them."""
+    if not keeps_order(obj, broker.order if broker is not None else ""):
+        return ()
+    message = "events with the same partitionkey come in their order, those without one in any order"
+    return (Condition(type="Ordered", status=TRUE, reason="ByPartitionKey", severity="Info", message=message),)
+
+
+def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:
+    """There when the filter works and should be written otherwise."""
+    found = advice(trigger.spec.filter, trigger.spec.filters)
+    if not found:
+        return ()
+    message = "; ".join(one.message for one in found)
+    return (warning("FilterAdvisable", found[0].reason, message),)

@@ -1,0 +1,129 @@
+"""Permissions that subscribers gave later: the callback of the CloudEvents webhook handshake, and the table behind it.
+
+    GET or POST /handshake/v1/allow?id=ID&key=KEY     perhaps with WebHook-Allowed-Rate
+
+The id is the subscriber's URL, the key a code over it that only this server can make: whoever has got it may allow.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from headgate.objects.store.database import Database
+from headgate_api.errors import InvalidInputError
+from headgate_api.limits import HANDSHAKE_GRANT_S, HANDSHAKE_GRANTS_MAX, URL_CHARS_MAX
+
+PATH: Final = "/handshake/v1/allow"
+ANY_RATE: Final = "*"
+_KEY: Final = "handshake_key"
+_KEY_BYTES: Final = 32
+_RATE_DIGITS_MAX: Final = 9
+
+
+class HandshakeKeyError(InvalidInputError):
+    """A callback has a key that this server did not make."""
+
+    code = "handshake-key"
+    http_status = 403
+
+
+def allowed_per_s(rate: str | None) -> float | None:
+    """`WebHook-Allowed-Rate`, requests a minute, as attempts a second; None for no bound. ValueError for no rate."""
+    text = (rate or ANY_RATE).strip()
+    if text == ANY_RATE:
+        return None
+    if not (text.isascii() and text.isdecimal()) or len(text) > _RATE_DIGITS_MAX or not int(text):
+        raise ValueError("WebHook-Allowed-Rate is neither a number above 0 nor *")
+    return int(text) / 60
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A permission; `per_s` is the rate, None for no bound."""
+
+    per_s: float | None
+
+
+class HandshakeGrants:
+    """The permissions of a store. Every method may block: call it in a thread."""
+
+    def __init__(self, database: Database, clock_s: Callable[[], float]) -> None:
+        self._database = database
+        self._clock_s = clock_s
+
+    def prepare(self) -> None:
+        """Make the secret that codes are made by, where there is none. The owner of the file alone calls this."""
+        if not self._secret():
+            with self._database.write() as connection:
+                connection.execute("INSERT INTO settings VALUES (?, ?)", (_KEY, secrets.token_hex(_KEY_BYTES)))
+
+    def query(self, url: str) -> str:
+        """What a callback says: `id=...&key=...`; empty while there is no secret."""
+        secret = self._secret()
+        return urlencode({"id": _id_of(url), "key": _code(secret, url)}) if secret else ""
+
+    def get(self, url: str) -> Grant | None:
+        """The permission of a URL; None when there is none, or it is too old."""
+        since = int(self._clock_s()) - HANDSHAKE_GRANT_S
+        with self._database.read() as connection:
+            row = connection.execute(
+                "SELECT rate FROM webhook_grants WHERE url = ? AND granted >= ?", (url, since)
+            ).fetchone()
+        return Grant(allowed_per_s(row[0])) if row is not None else None
+
+    def allow(self, id_: str, key: str, rate: str | None) -> None:
+        """Keep a permission; HandshakeKeyError when the key is not the one of the id."""
+        try:
+            url = base64.urlsafe_b64decode(id_.encode("ascii")).decode("ascii") if len(id_) <= 2 * URL_CHARS_MAX else ""
+        except (binascii.Error, ValueError):
+            url = ""
+        secret = self._secret()
+        if not url or not secret or not hmac.compare_digest(_code(secret, url).encode(), key.encode()):
+            raise HandshakeKeyError("the key does not fit the id", hint="use the callback as it was sent")
+        try:
+            allowed_per_s(rate)
+        except ValueError as error:
+            raise InvalidInputError(str(error)) from error
+        with self._database.write() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO webhook_grants (url, rate, granted) VALUES (?, ?, ?)",
+                (url, (rate or ANY_RATE).strip(), int(self._clock_s())),
+            )
+            connection.execute(
+                "DELETE FROM webhook_grants WHERE url IN"
+                " (SELECT url FROM webhook_grants ORDER BY granted DESC LIMIT -1 OFFSET ?)",
+                (HANDSHAKE_GRANTS_MAX,),
+            )
+
+    def routes(self) -> Iterator[Route]:
+        yield Route(PATH, self._allow, methods=["GET", "POST"])
+
+    async def _allow(self, request: Request) -> Response:
+        query, rate = request.query_params, request.headers.get("webhook-allowed-rate")
+        await run_in_threadpool(self.allow, query.get("id", ""), query.get("key", ""), rate)
+        return JSONResponse({"allowed": True})
+
+    def _secret(self) -> str:
+        with self._database.read() as connection:
+            row = connection.execute("SELECT value FROM settings WHERE name = ?", (_KEY,)).fetchone()
+        return str(row[0]) if row is not None else ""
+
+
+def _id_of(url: str) -> str:
+    return base64.urlsafe_b64encode(url.encode("ascii")).decode()
+
+
+def _code(secret: str, url: str) -> str:
+    return base64.urlsafe_b64encode(hmac.digest(bytes.fromhex(secret), url.encode(), "sha256")).decode()

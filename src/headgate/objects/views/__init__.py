@@ -1,0 +1,1 @@
+"""What processes keep of the objects in memory."""

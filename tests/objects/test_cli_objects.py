@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headgate_cli.main import app
+from tests.objects.support import Server
+from tests.objects.test_manifests import BROKER, NAMESPACE, TRIGGER
+from tests.support import eventually
+
+
+def run(server: str, *arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(app, list(arguments), input=stdin, env={"HEADGATE_SERVER": server})
+
+
+def test_apply_and_get(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(f"{TRIGGER}---\n{BROKER}")
+    made = run(server.url, "apply", "-f", str(file))
+    assert made.exit_code == 0, made.output
+    assert made.stdout == "trigger.eventing.knative.dev/gold created\nbroker.eventing.knative.dev/orders created\n"
+    assert run(server.url, "apply", "-f", str(tmp_path)).stdout.count("unchanged") == 2
+    changed = run(server.url, "apply", "-f", "-", stdin=TRIGGER.replace('"gold"', '"silver"'))
+    assert changed.stdout == "trigger.eventing.knative.dev/gold configured\n"
+    without = "\n".join(line for line in TRIGGER.splitlines() if "filter:" not in line)
+    assert run(server.url, "apply", "-f", "-", stdin=without).stdout.endswith("configured\n")
+    assert "filter" not in server.request("GET", server.path("triggers", "gold")).json["spec"]
+    eventually(lambda: server.ready("triggers", "gold") == "True")
+    heads, row = run(server.url, "get", "triggers").stdout.splitlines()
+    assert heads.split()[:3] == ["NAME", "BROKER", "SUBSCRIBER_URI"]
+    assert row.split()[:2] == ["gold", "orders"]
+    assert run(server.url, "get", "trigger", "gold", "-A").exit_code == 1
+    assert run(server.url, "get", "broker", "-A").stdout.splitlines()[0].split()[0] == "NAMESPACE"
+    shown = json.loads(run(server.url, "get", "trigger", "gold", "--json").stdout)
+    assert shown["metadata"]["name"] == "gold"
+    everything = json.loads(run(server.url, "get", "brokers", "--json").stdout)
+    assert [item["metadata"]["name"] for item in everything["items"]] == ["default", "orders"]
+
+
+def test_what_get_prints_can_be_applied(server: Server) -> None:
+    run(server.url, "apply", "-f", "-", stdin=f"{TRIGGER}---\n{BROKER}")
+    one = run(server.url, "get", "trigger", "gold", "--json").stdout
+    every = run(server.url, "get", "triggers", "--json").stdout
+    run(server.url, "apply", "-f", "-", stdin=TRIGGER.replace('"gold"', '"silver"'))
+    for printed in (one, every):
+        assert run(server.url, "delete", "trigger", "gold").exit_code == 0
+        made = run(server.url, "apply", "-f", "-", stdin=printed)
+        assert made.stdout == "trigger.eventing.knative.dev/gold created\n", made.output
+        assert "gold" in server.request("GET", server.path("triggers", "gold")).json["spec"]["filter"]["expression"]
+        again = run(server.url, "apply", "-f", "-", stdin=printed)
+        assert again.stdout == "trigger.eventing.knative.dev/gold unchanged\n", again.output
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("filters: [{exact: {type: x}}]", "filter: {cel: 'true'}"),
+        ("filter: {cel: 'true'}", "filters: [{exact: {type: x}}]"),
+    ],
+)
+def test_one_kind_of_filter_takes_the_place_of_the_other(server: Server, before: str, after: str) -> None:
+    line = next(line for line in TRIGGER.splitlines() if "filter:" in line)
+    indent = line[: len(line) - len(line.lstrip())]
+    for text in (before, after):
+        done = run(server.url, "apply", "-f", "-", stdin=TRIGGER.replace(line, indent + text))
+        assert done.exit_code == 0, done.output
+    spec = server.request("GET", server.path("triggers", "gold")).json["spec"]
+    assert [name for name in ("filter", "filters") if name in spec] == [after.partition(":")[0]]
+
+
+@pytest.mark.parametrize("more", ["", ", finalizers: []"], ids=["together", "alone"])
+def test_apply_changes_a_label_that_is_there_and_keeps_those_of_others(server: Server, more: str) -> None:
+    def labelled(team: str) -> str:
+        return TRIGGER.replace("gold}", f"gold, labels: {{team: {team}}}, annotations: {{note: {team}}}{more}}}")
+
+    path = server.path("triggers", "gold")
+    run(server.url, "apply", "-f", "-", stdin=labelled("a"))
+    server.merge(path, {"metadata": {"labels": {"mine": "1"}}})
+    changed = run(server.url, "apply", "-f", "-", stdin=labelled("b"))
+    assert changed.stdout == "trigger.eventing.knative.dev/gold configured\n", changed.output
+    metadata = server.request("GET", path).json["metadata"]
+    assert metadata["labels"].items() >= {("team", "b"), ("mine", "1")}
+    assert metadata["annotations"].items() >= {("note", "b")}
+
+
+def test_a_namespace_option_is_for_objects_without_one(server: Server) -> None:
+    run(server.url, "apply", "-n", "ns2", "-f", "-", stdin=BROKER)
+    assert server.request("GET", "/apis/eventing.knative.dev/v1/namespaces/ns2/brokers/orders").status == 200
+    assert "no triggers found" in run(server.url, "get", "triggers", "-n", "ns2").stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TRIGGER.replace("tier ==", "tier =="[:-1]), "spec.filter.expression"),
+        (TRIGGER.replace("broker: orders", "brokr: orders"), 'unknown field "spec.brokr"'),
+        ("kind: Service", "kind is 'Service'"),
+        ("a: [", "no YAML"),
+        ("", "no objects"),
+        (TRIGGER.replace("metadata: {name: gold}", "metadata: [gold]"), "metadata"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_document(server: Server, text: str, said: str) -> None:
+    done = run(server.url, "apply", "-f", "-", stdin=text)
+    assert done.exit_code == 1
+    assert "error: " in done.stderr
+    assert said in done.stderr
+
+
+def test_one_wrong_object_does_not_hide_the_others(server: Server) -> None:
+    done = run(server.url, "apply", "-f", "-", stdin=f"{TRIGGER.replace('broker: orders', 'broker: [x]')}---\n{BROKER}")
+    assert done.exit_code == 1
+    assert "document 1" in done.stderr
+    assert done.stdout == "broker.eventing.knative.dev/orders created\n"
+
+
+@pytest.mark.parametrize("server_url", ["http://127.0.0.1:9", "127.0.0.1:8080", "file:///etc/passwd"])
+def test_no_server(server_url: str) -> None:
+    done = run(server_url, "get", "triggers")
+    assert done.exit_code == 1
+    assert "hint: " in done.stderr
+
+
+def test_unknown_things(server: Server) -> None:
+    assert "unknown kind 'pods'" in run(server.url, "get", "pods").stderr
+    assert 'triggers.eventing.knative.dev "nope" not found' in run(server.url, "get", "trigger", "nope").stderr
+    assert "no such file" in run(server.url, "apply", "-f", "/nope").stderr
+
+
+def test_describe_shows_spec_and_conditions(server: Server) -> None:
+    run(server.url, "apply", "-f", "-", stdin=TRIGGER)
+    eventually(lambda: server.ready("triggers", "gold") == "False")
+    done = run(server.url, "describe", "trigger", "gold")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["Name: gold", "Namespace: default"]
+    assert "  eventing.knative.dev/broker: orders" in lines
+    spec = lines[lines.index("Spec:") : lines.index("Status:")]
+    assert "  broker: orders" in spec
+    assert any(line.startswith("    uri: ") for line in spec)
+    head, *rows = lines[lines.index("Conditions:") + 1 :]
+    assert head.split() == ["TYPE", "STATUS", "REASON", "SINCE"]
+    broker = next(number for number, row in enumerate(rows) if row.split()[0] == "BrokerReady")
+    assert rows[broker].split()[1:3] == ["False", "BrokerDoesNotExist"]
+    assert rows[broker + 1].strip() == 'broker "default/orders" does not exist'
+    assert "headgate.dev/filter" not in done.stdout
+    missing = run(server.url, "describe", "trigger", "nope")
+    assert (missing.exit_code, "not found" in missing.stderr) == (1, True)
+    assert "unknown kind" in run(server.url, "describe", "pod", "x").stderr
+
+
+def test_a_manifest_may_bring_its_namespace(server: Server) -> None:
+    text = f"{NAMESPACE}---\n{BROKER.replace('orders', 'orders, namespace: shop')}"
+    made = run(server.url, "apply", "-f", "-", stdin=text)
+    assert made.stdout == "namespace/shop created\nbroker.eventing.knative.dev/orders created\n", made.output
+    path = "/api/v1/namespaces/shop"
+    server.merge(path, {"metadata": {"labels": {"mine": "1"}}})
+    assert run(server.url, "apply", "-f", "-", stdin=text).stdout.count("unchanged") == 2
+    changed = run(server.url, "apply", "-f", "-", stdin=NAMESPACE.replace("team: a", "team: b"))
+    assert changed.stdout == "namespace/shop configured\n"
+    assert server.request("GET", path).json["metadata"]["labels"].items() >= {("team", "b"), ("mine", "1")}
+    gone = run(server.url, "delete", "-f", "-", stdin=text)
+    assert gone.stdout == "broker.eventing.knative.dev/orders deleted\nnamespace/shop deleted\n", gone.output
+    assert server.request("GET", path).status == 404
+    for wrong in (NAMESPACE.replace("name: shop, ", ""), NAMESPACE.replace("shop", "No")):
+        assert run(server.url, "apply", "-f", "-", stdin=wrong).exit_code == 1
+
+
+def test_delete_by_name_and_by_file(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(f"{TRIGGER}---\n{BROKER}")
+    run(server.url, "apply", "-f", str(file))
+    assert run(server.url, "delete", "triggers", "gold").stdout == "trigger.eventing.knative.dev/gold deleted\n"
+    assert server.request("GET", server.path("triggers", "gold")).status == 404
+    again = run(server.url, "delete", "-f", str(file))
+    assert again.exit_code == 1
+    assert again.stdout == "broker.eventing.knative.dev/orders deleted\n"
+    assert 'triggers.eventing.knative.dev "gold" not found' in again.stderr
+    gone = run(server.url, "delete", "-f", str(file), "--ignore-not-found")
+    assert (gone.exit_code, gone.stdout) == (0, "")
+    for wrong in ((), ("trigger",), ("trigger", "gold", "-f", str(file))):
+        assert "say what to delete" in run(server.url, "delete", *wrong).stderr
+
+
+def test_delete_says_what_finalizers_keep_and_apply_leaves_them(server: Server) -> None:
+    run(server.url, "apply", "-f", "-", stdin=BROKER)
+    path = server.path("brokers", "orders")
+    server.merge(path, {"metadata": {"finalizers": ["example.com/keep"]}})
+    run(server.url, "apply", "-f", "-", stdin=BROKER)
+    done = run(server.url, "delete", "broker", "orders")
+    assert done.stdout == (
+        "broker.eventing.knative.dev/orders deleted once its finalizers are gone: example.com/keep\n"
+    )
+    server.merge(path, {"metadata": {"finalizers": None}})
+    assert server.request("GET", path).status == 404
