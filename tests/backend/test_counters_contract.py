@@ -83,7 +83,7 @@ async def embedded(data: Path, routes: Routes, _kafka: Callable[[], Kafka]) -> A
     async with running(data, routes) as work, matcher(work, 1) as peer:
         peer.match(*((0, target) for target in SENT))
         settings = Settings(data=data, dispatchers=1)
-        api = Starlette(routes=list(work.dispatcher.target_stats.routes()))
+        api = Starlette(routes=list(work.dispatcher.deliveries.routes(None)))
         socket = settings.dispatcher_socket(0)
         async with local_http.answering(api, socket):
             yield Counters(LocalDispatchers(settings), [DispatcherDirectory.of(data, 0).dead_letters], [socket])

@@ -199,7 +199,7 @@ def test_deliveries_over_the_quota_are_tried_again_and_hold_no_place(
                 rows.match(*((n, t) for n in range(40) for t in (1, 2, 3)))
                 rows.passed(40)
                 await until(lambda: len(fine.ids) == 40)
-                dead = work_.dispatcher.dead_letters
+                dead = work_.dispatcher.deliveries.dead_letters
                 await until(lambda: len(failing.ids) > 120)
                 await until(lambda: work_.dispatcher.unfinished <= 79)  # the last good answer is heard, too
                 assert dead._store.held == {"default": 1}

@@ -180,7 +180,7 @@ def test_a_failing_sink_is_tried_again_and_then_the_letter_is_kept(tmp_path: Pat
             async with running(tmp_path, routes) as work:
                 await asyncio.sleep(0.1)
                 assert len(sink.requests) == 3, "a kept letter goes nowhere by itself"
-                assert await work.dispatcher.dead_letters.redrive([kept.id], pace_us=0) == 1
+                assert await work.dispatcher.deliveries.dead_letters.redrive([kept.id], pace_us=0) == 1
                 await until(lambda: subscriber.ids == ["e0"])
                 await until(lambda: letters(tmp_path) == [])
             assert subscriber.requests[0].header("ce-knativeerrorcode") is None, "the event as it was"
@@ -255,7 +255,7 @@ def test_a_full_store_makes_deliveries_wait_and_loses_none(tmp_path: Path, log: 
                         found = letters(tmp_path)
                         seen |= {one.event.id for one in found}
                         kept = [one.id for one in found if one.state is DeadLetterState.KEPT]
-                        await work.dispatcher.dead_letters.discard(kept)
+                        await work.dispatcher.deliveries.dead_letters.discard(kept)
                         await asyncio.sleep(0.01)
                     await until(lambda: work.dispatcher.unfinished == 0)
 

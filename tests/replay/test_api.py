@@ -53,7 +53,9 @@ async def serving(data: Path) -> AsyncIterator[Client]:
         routes = Routes()
         routes.brokers["default/default"] = store.served("default/default")
         async with running(data, routes) as work:
-            api = ReplaysApi(work.dispatcher.replays, ChunkLog(LogDirectory(data / "log", "stop")), store, UrlPolicy())
+            api = ReplaysApi(
+                work.dispatcher.deliveries.replays, ChunkLog(LogDirectory(data / "log", "stop")), store, UrlPolicy()
+            )
             yield Client(Starlette(routes=list(api.routes()), exception_handlers=ERROR_HANDLERS))
 
 

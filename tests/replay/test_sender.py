@@ -86,7 +86,7 @@ def test_a_trigger_gets_what_both_filters_take_and_nobody_else_gets_anything(tmp
         async with Subscriber() as wanted, Subscriber() as other, replays(tmp_path) as store:
             routes = Routes(target(1, wanted.url, cel="data.n % 2 == 0"), target(2, other.url))
             async with running(tmp_path, routes) as worker:
-                to_trigger = await worker.dispatcher.replays.create(asked(trigger="t1", cel="data.n >= 10"))
+                to_trigger = await worker.dispatcher.deliveries.replays.create(asked(trigger="t1", cel="data.n >= 10"))
                 await until(lambda: state_of(store, to_trigger) is ReplayState.DONE)
                 even = range(10, EVENTS, 2)
                 assert sorted(wanted.ids) == names(*even)
@@ -95,8 +95,8 @@ def test_a_trigger_gets_what_both_filters_take_and_nobody_else_gets_anything(tmp
                 assert other.requests == []
                 ended = ReplayProgress({0: 21, 1: 20}, matched=len(even), delivered=len(even))
                 assert progress_of(store, to_trigger) == ended
-                counted = await worker.dispatcher.replays.create(asked(trigger="t1", dry_run=True))
-                to_url = await worker.dispatcher.replays.create(
+                counted = await worker.dispatcher.deliveries.replays.create(asked(trigger="t1", dry_run=True))
+                to_url = await worker.dispatcher.deliveries.replays.create(
                     asked(url=other.url, start={0: 5, 1: 0}, end={0: 10, 1: 0})
                 )
                 await until(lambda: state_of(store, counted) is state_of(store, to_url) is ReplayState.DONE)
@@ -122,7 +122,7 @@ def test_an_ordered_trigger_gets_one_event_after_the_other(tmp_path: Path, log: 
         async with Subscriber(slow) as wanted, replays(tmp_path) as store:
             routes = Routes(target(1, wanted.url, ordered=True, parallelism=8))
             async with running(tmp_path, routes) as worker:
-                replay = await worker.dispatcher.replays.create(asked(trigger="t1"))
+                replay = await worker.dispatcher.deliveries.replays.create(asked(trigger="t1"))
                 await until(lambda: state_of(store, replay) is ReplayState.DONE)
             assert max(under_way) == 1
             for part in (0, 1):
@@ -144,7 +144,7 @@ def test_a_failing_subscriber_is_tried_as_often_as_its_rules_say_then_its_sink_g
         async with Subscriber(refuse) as subscriber, Subscriber() as sink, replays(tmp_path) as store:
             with_sink = target(1, subscriber.url, retry=2, dead_letter_uri=sink.url)
             async with running(tmp_path, Routes(with_sink, target(2, subscriber.url, retry=0))) as worker:
-                first = await worker.dispatcher.replays.create(asked(trigger="t1", end={0: 10, 1: 0}))
+                first = await worker.dispatcher.deliveries.replays.create(asked(trigger="t1", end={0: 10, 1: 0}))
                 await until(lambda: state_of(store, first) is ReplayState.DONE and len(sink.requests) == 5)
                 assert progress_of(store, first) == ReplayProgress({0: 10, 1: 0}, 10, delivered=5, dead_lettered=5)
                 attempts = Counter(subscriber.ids)
@@ -152,7 +152,7 @@ def test_a_failing_subscriber_is_tried_as_often_as_its_rules_say_then_its_sink_g
                 assert sorted(sink.ids) == names(1, 3, 5, 7, 9)
                 assert sink.requests[0].header("ce-headgatereplay") == str(first.id)
                 assert sink.requests[0].header("ce-knativeerrorcode") == "500"
-                second = await worker.dispatcher.replays.create(asked(trigger="t2", end={0: 10, 1: 0}))
+                second = await worker.dispatcher.deliveries.replays.create(asked(trigger="t2", end={0: 10, 1: 0}))
                 await until(lambda: state_of(store, second) is ReplayState.DONE)
                 assert progress_of(store, second) == ReplayProgress({0: 10, 1: 0}, 10, delivered=5, failed=5)
 
@@ -221,7 +221,7 @@ def test_a_triggers_rate_limit_holds_for_a_replay_too(tmp_path: Path, log: Event
             running(tmp_path, Routes(target(1, subscriber.url, rate_per_s=40.0))) as worker,
         ):
             began = asyncio.get_running_loop().time()
-            replay = await worker.dispatcher.replays.create(asked(trigger="t1", start={0: 0}, end={0: 25}))
+            replay = await worker.dispatcher.deliveries.replays.create(asked(trigger="t1", start={0: 0}, end={0: 25}))
             await until(lambda: state_of(store, replay) is ReplayState.DONE)
             times = [request.at for request in subscriber.requests]
             assert len(times) == 25
@@ -244,7 +244,7 @@ def test_an_open_circuit_holds_up_a_replay_and_uses_up_no_retries(
         # Three retries an event: without the breaker all would be given up at once.
         routes = Routes(target(1, f"http://127.0.0.1:{port}/", retry=3, backoff_delay_s=0.001, parallelism=4))
         async with replays(tmp_path) as store, running(tmp_path, routes) as worker:
-            replay = await worker.dispatcher.replays.create(asked(trigger="t1", start={0: 0}, end={0: 40}))
+            replay = await worker.dispatcher.deliveries.replays.create(asked(trigger="t1", start={0: 0}, end={0: 40}))
             await until(lambda: bool(progress_of(store, replay).retries))
             async with Subscriber(port=port) as subscriber:
                 await until(lambda: state_of(store, replay) is ReplayState.DONE)
@@ -273,7 +273,9 @@ def test_time_that_a_trigger_was_paused_is_no_time_of_a_replays_attempts(
             goes_on = target(1, subscriber.url, retry=None, backoff_delay_s=0.5)
             routes.put(goes_on)
             async with running(tmp_path, routes) as worker:
-                replay = await worker.dispatcher.replays.create(asked(trigger="t1", start={0: 0}, end={0: 1}))
+                replay = await worker.dispatcher.deliveries.replays.create(
+                    asked(trigger="t1", start={0: 0}, end={0: 1})
+                )
                 for count in (1, 2):
                     await until(lambda count=count: len(subscriber.requests) == count)
                     await asyncio.sleep(2.5)  # longer than an event is tried
@@ -327,7 +329,9 @@ def test_a_second_replay_has_dead_letters_of_its_own(tmp_path: Path, log: EventL
         async with Subscriber(refuse) as closed, replays(tmp_path) as store:
             async with running(tmp_path, Routes(target(1, closed.url, retry=0, dead_letter_uri=closed.url))) as worker:
                 for _ in range(2):
-                    replay = await worker.dispatcher.replays.create(asked(trigger="t1", start={0: 0}, end={0: 2}))
+                    replay = await worker.dispatcher.deliveries.replays.create(
+                        asked(trigger="t1", start={0: 0}, end={0: 2})
+                    )
                     await until(lambda replay=replay: state_of(store, replay) is ReplayState.DONE)
                     assert progress_of(store, replay).dead_lettered == 2
             with contextlib.closing(DeadLetterStore(DispatcherDirectory.of(tmp_path, 0).dead_letters)) as letters:
@@ -345,16 +349,16 @@ def test_a_cancelled_replay_sends_nothing_more_and_one_without_a_target_fails(tm
         async with Subscriber() as subscriber, replays(tmp_path) as store:
             routes = Routes(target(1, subscriber.url))
             async with running(tmp_path, routes) as worker:
-                slow = await worker.dispatcher.replays.create(asked(trigger="t1", rate_per_s=2.0))
+                slow = await worker.dispatcher.deliveries.replays.create(asked(trigger="t1", rate_per_s=2.0))
                 await until(lambda: len(subscriber.requests) == 1)
-                assert await worker.dispatcher.replays.cancel(slow.id)
-                assert not await worker.dispatcher.replays.cancel(slow.id)
-                lost = await worker.dispatcher.replays.create(asked(trigger="none"))
+                assert await worker.dispatcher.deliveries.replays.cancel(slow.id)
+                assert not await worker.dispatcher.deliveries.replays.cancel(slow.id)
+                lost = await worker.dispatcher.deliveries.replays.create(asked(trigger="none"))
                 await until(lambda: state_of(store, lost) is ReplayState.FAILED)
                 found = store.get("default", lost.id)
                 assert found is not None
                 assert "no trigger default/none" in found.problem
-                quick = await worker.dispatcher.replays.create(asked(trigger="t1", cel="data.n == 30"))
+                quick = await worker.dispatcher.deliveries.replays.create(asked(trigger="t1", cel="data.n == 30"))
                 await until(lambda: state_of(store, quick) is ReplayState.DONE)
                 assert state_of(store, slow) is ReplayState.CANCELLED
                 assert subscriber.ids[-1] == "e30"

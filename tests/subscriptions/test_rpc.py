@@ -44,7 +44,7 @@ async def matched(data: Path, *types: str) -> AsyncIterator[tuple[Running, Clien
         async with matcher(work) as peer:
             peer.match(*[(n, t) for n in range(EVENTS) for t in range(1, len(types) + 1)])
             peer.passed(EVENTS)
-            await until(lambda: work.dispatcher.readable() >= EVENTS * len(types))
+            await until(lambda: work.dispatcher.scheduler.handed >= EVENTS * len(types))
         yield work, client
     log.close()
 

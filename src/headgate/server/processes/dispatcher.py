@@ -20,7 +20,6 @@ from starlette.routing import Route
 from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.delivery.events import LogEvents
 from headgate.delivery.journal import Journal
-from headgate.delivery.post import Transport
 from headgate.delivery.scheduler import Gauges, Scheduler
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.files import FileOps
@@ -59,11 +58,8 @@ from headgate.storage.files import DispatcherDirectory
 from headgate.storage.keyring import keyring_of
 from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
-from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import ChunkRowPlaces, OutboxView
-from headgate.subscriptions.store import SubscriptionStore
+from headgate.subscriptions.sources import ChunkRowPlaces
 from headgate_api import limits
-from headgate_api.errors import UnavailableError
 from headgate_api.limits import ATTEMPTS_MAX, LINK_CONNECTIONS_MAX
 
 # --- composition ----------------------------------------------------------------------------------
@@ -134,7 +130,6 @@ class DispatcherFiles:
     writer: PartitionWriter
     outbox: OutboxReader
     cursors: CursorStore
-    subscriptions: SubscriptionStore
     ends: LogEnds
     events: LogEvents
     journal: Journal
@@ -150,12 +145,11 @@ async def dispatcher_files(options: DispatcherOptions) -> AsyncIterator[Dispatch
         closing(writer),
         closing(OutboxReader(partition)) as backlog,
         closing(CursorStore(own.cursors, clock=clocks.now)) as cursors,
-        closing(SubscriptionStore(own.subscriptions)) as subscriptions,
         closing(LogEnds(log)) as ends,
         closing(LogEvents(log)) as events,
         closing(Journal(own.attempts, clock_us=clocks.now_us)) as journal,
     ):
-        yield DispatcherFiles(log, writer, backlog, cursors, subscriptions, ends, events, journal)
+        yield DispatcherFiles(log, writer, backlog, cursors, ends, events, journal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,11 +193,16 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
         async with contextlib.AsyncExitStack() as stack:
             files = await stack.enter_async_context(dispatcher_files(options))
             threads = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
-            scanner = options.scanner or LogScanner(ChunkLog(files.log), threads)
-            ways = await stack.enter_async_context(options.ways())
-            dispatcher = Dispatcher(options, files, scanner, ways, stop)
-            stack.push_async_callback(dispatcher.dead_letters.close)
-            stack.callback(dispatcher.replays.close)
+            log = ChunkLog(files.log)
+            means = DeliveryMeans(
+                options=options,
+                ways=await stack.enter_async_context(options.ways()),
+                journal=files.journal,
+                log=log,
+                scanner=options.scanner or LogScanner(log, threads),
+            )
+            dispatcher = Dispatcher(options, files, means, stop)
+            stack.push_async_callback(dispatcher.deliveries.close)
             await dispatcher.recover()
             stack.push_async_callback(dispatcher.close)  # not before: what has not been read must not be written
             yield dispatcher
@@ -213,42 +212,30 @@ class Dispatcher:
     """All parts of the dispatcher, on one event loop. `opened` makes it."""
 
     def __init__(
-        self,
-        options: DispatcherOptions,
-        files: DispatcherFiles,
-        scanner: Scanner,
-        ways: tuple[Transport, Transport],
-        stop: asyncio.Event,
+        self, options: DispatcherOptions, files: DispatcherFiles, means: DeliveryMeans, stop: asyncio.Event
     ) -> None:
-        own, shard, clock_us = options.own, options.shard, options.clocks.now_us
         self._options = options
         self._files = files
         self._stop = stop
         self._takeover = Takeover({})
         self._outbox = outbox = Outbox(files.writer, lambda chunk: self.scheduler.hand(chunk), self.rows_walked)
-        self._deliveries = deliveries = ShardDeliveries(
-            shard,
-            DeliveryMeans(options=options, ways=ways, journal=files.journal),
-            ShardState(
-                events=files.events,
-                backlog=DurableBacklog(files.outbox, outbox.when_durable),
-                cursors=files.cursors,
-                dead_letters=own.dead_letters,
-                reports=options.reports,
-                quotas=options.quotas,
-                when_durable=outbox.when_durable,
-            ),
-            self,
-            on_table=lambda table: self.subscriptions.update(table),
+        state = ShardState(
+            own=options.own,
+            events=files.events,
+            backlog=DurableBacklog(files.outbox, outbox.when_durable),
+            rows=files.outbox,
+            places=ChunkRowPlaces(files.writer.partition),
+            cursors=files.cursors,
+            reports=options.reports,
+            in_force=self._takeover.in_force,
+            durable=lambda: outbox.durable,
+            quotas=options.quotas,
+            when_durable=outbox.when_durable,
         )
-        self._routing, self._flusher = deliveries.routing, deliveries.flusher
-        self.dead_letters, self.scheduler = deliveries.dead_letters, deliveries.scheduler
-        rows = OutboxView(ChunkRowPlaces(files.writer.partition), files.outbox, self.readable)
-        resources = deliveries.subscription_resources(rows, ChunkLog(files.log), scanner, self._takeover.in_force)
-        self.subscriptions = Subscriptions(files.subscriptions, resources, options.quotas)
-        self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
-        self._link = MatchLinkServer(options.token, self._takeover, self.matches, self.matches.resume, shard)
-        self.replays = deliveries.replaying(own.replays, scanner)
+        self.deliveries = deliveries = ShardDeliveries(options.shard, means, state, self)
+        self.scheduler, self.subscriptions = deliveries.scheduler, deliveries.subscriptions
+        self.matches = MatchReceiver(outbox, self.scheduler, deliveries.routing, self._takeover, files.ends)
+        self._link = MatchLinkServer(options.token, self._takeover, self.matches, self.matches.resume, options.shard)
         self._expiry = Expiry(
             files.log,
             files.writer.partition,
@@ -257,21 +244,15 @@ class Dispatcher:
             subscriptions=self.subscriptions,
             events=files.events,
             final_check=deliveries.final_check,
-            dead_letters=self.dead_letters,
-            on_change=self._flusher.wake,
-            clock_us=clock_us,
+            dead_letters=deliveries.dead_letters,
+            on_change=deliveries.flusher.wake,
+            clock_us=options.clocks.now_us,
         )
-        self.target_stats = deliveries.target_stats
-        self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clock_us)
+        self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=options.clocks.now_us)
 
     def routes(self, objects: Store) -> list[Route]:
         """What the front passes on to a dispatcher, or asks all of them."""
-        log = ChunkLog(self._files.log)
-        return [*SubscriptionsApi(self.subscriptions).routes(), *self._deliveries.routes(self.replays, log, objects)]
-
-    def readable(self) -> int:
-        """The position below which every row of the outbox is durable and was handed to the scheduler."""
-        return min(self.scheduler.handed, self._outbox.durable)
+        return [*SubscriptionsApi(self.subscriptions).routes(), *self.deliveries.routes(objects)]
 
     @property
     def unfinished(self) -> int:
@@ -286,7 +267,7 @@ class Dispatcher:
             files.cursors.clear()
             cursors = Cursors()
         await asyncio.to_thread(self._options.reports.forget_trouble, self._options.shard.owns)
-        await self._routing.refresh()
+        await self.deliveries.routing.refresh()
         self.scheduler.restore(cursors.position, cursors.targets)
         watermarks = dict(cursors.watermarks)
         rows = 0
@@ -299,7 +280,7 @@ class Dispatcher:
                 while self.scheduler.rows_waiting > limits.OUTBOX_PENDING_ROWS_MAX:
                     await asyncio.sleep(0)
         self.matches.recovered(watermarks)
-        self.dead_letters.start()
+        self.deliveries.dead_letters.start()
         _log.info(
             "the dispatcher starts",
             outbox_position=cursors.position,
@@ -309,13 +290,7 @@ class Dispatcher:
 
     async def run(self) -> None:
         options = self._options
-        works = [
-            self._deliveries.watch(options.pause, self._tell),
-            self._gauges.run(),
-            self.subscriptions.tend(),
-            self._expiry.run(),
-            self.replays.run(),
-        ]
+        works = [*self.deliveries.works(options.pause, self._tell).values(), self._gauges.run(), self._expiry.run()]
         if options.quotas is not None:
             works += [options.quotas.follow(), options.quotas.share()]
         if options.retention is not None:
@@ -334,20 +309,16 @@ class Dispatcher:
     async def close(self) -> None:
         """Write everything down: matches, what attempts in flight end with, cursors."""
         await self._outbox.close()
-        await self._deliveries.stop(self._options.drain_s)
-        try:
-            await self.subscriptions.flush()
-        except UnavailableError as error:  # what was acknowledged is on disk; the rest is handed out again
-            _log.error("cursors of subscriptions cannot be written", error=str(error))
+        await self.deliveries.stop(self._options.drain_s)
         _log.info("the dispatcher has stopped", unfinished=self.unfinished)
 
     # --- what the scheduler tells ---------------------------------------------------------------------
 
     def target_unknown(self) -> None:
-        self._routing.refresh_now()
+        self.deliveries.routing.refresh_now()
 
     def cursors_changed(self) -> None:
-        self._flusher.wake()
+        self.deliveries.flusher.wake()
 
     def rows_walked(self) -> None:
         self._link.resume_reading()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 from bisect import bisect_left
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +51,10 @@ from headgate.server.peers.inward import inside, transports
 from headgate.server.peers.target_stats import TargetStatsApi
 from headgate.settings import Settings
 from headgate.storage.commit import Committer
-from headgate.subscriptions.sources import OutboxView, SubscriptionResources
+from headgate.storage.files import DispatcherDirectory
+from headgate.subscriptions.service import Subscriptions
+from headgate.subscriptions.sources import OutboxView, RowPlaces, SubscriptionResources
+from headgate.subscriptions.store import SubscriptionStore
 from headgate_api import limits
 from headgate_api.errors import UnavailableError
 from headgate_api.event.names import path_of
@@ -265,58 +269,61 @@ class DeliveryOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryMeans:
-    """What attempts are made with; `ways` lead into this server, where answers that are events go, and to receivers."""
+    """What the shards of a process share; `scanner` reads the `log` for all of them.
+
+    The `ways` lead into this server, where answers that are events go, and to receivers.
+    """
 
     options: DeliveryOptions
     ways: tuple[Transport, Transport]
     journal: Journal
+    log: ReadableLog
+    scanner: Scanner
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardState:
     """Where a shard's events, rows and state are.
 
-    Without a `committer` SQLite alone ends the transactions of dead letters; without `quotas` a namespace may have any
-    number of them. Transactions of cursors are `flush_s` apart at least; they and dead letters wait for `when_durable`,
-    which puts them behind their rows of the outbox.
+    Lagging targets read `backlog`, subscriptions `rows`, which stand where `places` says; rows below `durable` are on
+    disk. `in_force` gives, of each partition that is being matched, where matching stands and by which generation.
+
+    Each file in `own` gets a committer, which ends its transactions; None: SQLite alone does. Transactions of cursors
+    are `flush_s` apart at least; they and dead letters wait for `when_durable`, which puts them behind their rows of
+    the outbox. Without `quotas` a namespace may have any number of dead letters and consumers.
     """
 
+    own: DispatcherDirectory
     events: Events
     backlog: Backlog
+    rows: Backlog
+    places: RowPlaces
     cursors: CursorStore
-    dead_letters: Path
     reports: TargetReports
-    committer: Committer | None = None
+    in_force: Callable[[], dict[int, tuple[int, int]]]
+    durable: Callable[[], int] = lambda: sys.maxsize
+    committer: Callable[[], Committer | None] = lambda: None
     quotas: SharedQuotas | None = None
     flush_s: float = limits.CURSOR_FLUSH_S
     when_durable: WhenDurable = always_durable
 
 
 class ShardDeliveries:
-    """Everything between a shard's rows and its subscribers, on one event loop.
+    """Everything between a shard's rows and its subscribers and consumers, on one event loop.
 
-    `listener` hears what follows from rows and deliveries, `on_table` each newer routing table, after the scheduler. A
-    process may have `sharers` shards: each has that part of its limits.
+    `listener` hears what follows from rows and deliveries. A process may have `sharers` shards: each has that part of
+    its limits. Deliveries begin when the scheduler has been told where cursors stand, and `works` run.
     """
 
     def __init__(
-        self,
-        shard: Shard,
-        means: DeliveryMeans,
-        state: ShardState,
-        listener: SchedulerListener,
-        *,
-        on_table: Callable[[RoutingTable], None] = lambda _: None,
-        sharers: int = 1,
+        self, shard: Shard, means: DeliveryMeans, state: ShardState, listener: SchedulerListener, *, sharers: int = 1
     ) -> None:
         errors = FilterErrors()
         options, (inward, transport) = means.options, means.ways
         identity, clocks = options.identity, options.clocks
-        self._shard = shard
-        self._options = options
+        self._means = means
         self._state = state
         self._refreshed = -1
-        self._on_table = on_table
         self.final_check = FinalCheck(evaluate, errors)
         self.routing = RoutingCache(options.store, self._update, shard)
         self.reporter = TargetReporter(state.reports, errors)
@@ -332,11 +339,11 @@ class ShardDeliveries:
             clocks=clocks,
         )
         self.dead_letters = DeadLetters(
-            state.dead_letters,
+            state.own.dead_letters,
             self.service,
             lambda id_: self.scheduler.find(id_) or self.routing.find(id_),
             shard,
-            state.committer,
+            state.committer(),
             state.quotas,
             state.when_durable,
             self.routing.any_trigger,
@@ -357,51 +364,58 @@ class ShardDeliveries:
             state.when_durable,
             state.flush_s,
         )
-        self.target_stats = TargetStatsApi(self.scheduler, state.events, state.dead_letters, clocks.now_us)
-
-    def replaying(self, path: Path, scanner: Scanner, committer: Committer | None = None) -> Replaying:
-        """The replays of the shard, in a file of theirs; the committer ends its transactions, None: SQLite alone."""
-        return Replaying(
-            path,
-            scanner=scanner,
-            events=self._state.events,
+        self._consumers = SubscriptionStore(state.own.subscriptions, state.committer())
+        resources = SubscriptionResources(
+            outbox=OutboxView(state.places, state.rows, lambda: min(self.scheduler.handed, state.durable())),
+            log=means.log,
+            scanner=means.scanner,
+            rule_of=self.routing.rule_of,
+            events=state.events,
+            final_check=self.final_check,
+            in_force=state.in_force,
+            dead_letters=self.dead_letters,
+            clock_us=clocks.now_us,
+        )
+        self.subscriptions = Subscriptions(self._consumers, resources, state.quotas)
+        self.replays = Replaying(
+            state.own.replays,
+            scanner=means.scanner,
+            events=state.events,
             service=self.service,
             dead_letters=self.dead_letters,
             trigger=self.routing.trigger,
             rule_of=self.routing.rule_of,
-            shard=self._shard,
-            committer=committer,
+            shard=shard,
+            committer=state.committer(),
         )
+        self._target_stats = TargetStatsApi(self.scheduler, state.events, state.own.dead_letters, clocks.now_us)
 
-    def subscription_resources(
-        self, outbox: OutboxView, log: ReadableLog, scanner: Scanner, in_force: Callable[[], dict[int, tuple[int, int]]]
-    ) -> SubscriptionResources:
-        return SubscriptionResources(
-            outbox=outbox,
-            log=log,
-            scanner=scanner,
-            rule_of=self.routing.rule_of,
-            events=self._state.events,
-            final_check=self.final_check,
-            in_force=in_force,
-            dead_letters=self.dead_letters,
-            clock_us=self._options.clocks.now_us,
-        )
-
-    def routes(self, replays: Replaying, log: ReadableLog, objects: Store | None) -> list[Route]:
+    def routes(self, objects: Store | None) -> Iterator[Route]:
         """What fronts ask of counters, dead letters and replays; no replays where there are no objects."""
-        found = [*self.target_stats.routes(), *DeadLettersApi(self._state.dead_letters, self.dead_letters).routes()]
+        yield from self._target_stats.routes()
+        yield from DeadLettersApi(self._state.own.dead_letters, self.dead_letters).routes()
         if objects is not None:
-            found += ReplaysApi(replays, log, objects, self._options.identity.policy).routes()
-        return found
+            yield from ReplaysApi(self.replays, self._means.log, objects, self._means.options.identity.policy).routes()
 
-    async def watch(
+    def works(
         self,
         pause: Callable[[], Coroutine[Any, Any, None]],
         on_look: Callable[[], object] = lambda: None,
         **context: object,
+    ) -> dict[str, Coroutine[Any, Any, None]]:
+        """What runs beside the deliveries until it is cancelled, by what to say when it has ended.
+
+        The routing is looked at after each `pause`; the log says `context` of a look that fails.
+        """
+        return {
+            "routing is not watched any more": self._watch(pause, on_look, **context),
+            "subscriptions are not looked after any more": self.subscriptions.tend(),
+            "replays have ended": self.replays.run(),
+        }
+
+    async def _watch(
+        self, pause: Callable[[], Coroutine[Any, Any, None]], on_look: Callable[[], object], **context: object
     ) -> None:
-        """Refreshes after each pause, until it is cancelled; the log says `context` of a look that fails."""
         looks = Recurring(_log, "routing cannot be read", UnavailableError)
         while True:
             await pause()
@@ -411,18 +425,30 @@ class ShardDeliveries:
 
     async def refresh(self) -> None:
         """Takes up what has changed: routing, Secrets, permissions of receivers."""
-        version = self._options.store.data_version()
+        version = self._means.options.store.data_version()
         await self.routing.refresh()
         if version != self._refreshed:
             await self.service.refresh()
             self._refreshed = version
 
     async def stop(self, drain_s: float) -> None:
-        """Start nothing more, let attempts in flight end for so long, and write reports and cursors down."""
+        """Starts nothing more, lets attempts in flight end for so long, and writes reports and cursors down."""
         await self.scheduler.stop(drain_s)
         await self.reporter.close()
         await self.flusher.close()
+        try:
+            await self.subscriptions.flush()
+        except UnavailableError as error:  # what was acknowledged is stored; the rest is handed out again
+            _log.error("cursors of subscriptions cannot be written", error=str(error))
+
+    async def close(self) -> None:
+        """Closes its files; what was not read before is not written."""
+        try:
+            await asyncio.to_thread(self.replays.close)
+        finally:
+            self._consumers.close()
+            await self.dead_letters.close()
 
     def _update(self, table: RoutingTable) -> None:
         self.scheduler.update(table)
-        self._on_table(table)
+        self.subscriptions.update(table)

@@ -44,13 +44,9 @@ from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.outbox.shards import Shard
 from headgate.outbox.writer import OutboxChunk, RowGroup
-from headgate.replay.sender import Replaying
-from headgate.scan.pages import LogScanner
-from headgate.scan.source import ReadableLog
 from headgate.server.processes.kafka.partition_answers import PartitionPulls, PartitionRecordsApi
 from headgate.server.processes.shard_deliveries import DeliveryMeans, DeliveryOptions, ShardDeliveries, ShardState
 from headgate.storage.files import PARENT, DispatcherDirectory
-from headgate.subscriptions.sources import OutboxView
 from headgate_api import limits
 from headgate_api.errors import HeadgateError, UnavailableError
 
@@ -80,12 +76,10 @@ class KafkaDispatcherOptions(DeliveryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionMeans(DeliveryMeans):
-    """What the partitions of a process share: `events` by their place, `log` for scans, `scanner` for replays."""
+    """What the partitions of a process share; `events` has events by their place."""
 
     options: KafkaDispatcherOptions
     events: TopicEvents
-    log: ReadableLog
-    scanner: LogScanner
     lookups: OutboxLookups
 
 
@@ -209,32 +203,21 @@ class PartitionDispatcher:
         reports = PartitionReports(own.reports, self._find, self._writer.committer())
         stack.callback(reports.close)
         state = ShardState(
+            own=own,
             events=means.events,
             backlog=backlog,
+            rows=RowsAhead(backlog),
+            places=CheckpointRowPlaces(self._checkpoints, stored_end),
             cursors=cursors,
-            dead_letters=own.dead_letters,
             reports=reports,
-            committer=self._writer.committer(),
+            in_force=partial(in_force, self._checkpoints),
+            committer=self._writer.committer,
             flush_s=limits.CHANGELOG_FLUSH_S,
         )
-        deliveries = ShardDeliveries(
-            Shard(self._number, self._count),
-            means,
-            state,
-            self,
-            on_table=lambda table: pulls.subscriptions.update(table),
-            sharers=self._count,
-        )
-        stack.push_async_callback(deliveries.dead_letters.close)
+        deliveries = ShardDeliveries(Shard(self._number, self._count), means, state, self, sharers=self._count)
+        stack.push_async_callback(deliveries.close)
         self._deliveries = deliveries
-        places = CheckpointRowPlaces(self._checkpoints, stored_end)
-        rows = OutboxView(places, RowsAhead(backlog), lambda: deliveries.scheduler.handed)
-        known = partial(in_force, self._checkpoints)
-        resources = deliveries.subscription_resources(rows, means.log, means.scanner, known)
-        pulls = self._pulls = PartitionPulls(own.subscriptions, resources, self._writer.committer())
-        stack.push_async_callback(pulls.close)
-        replays = deliveries.replaying(own.replays, means.scanner, self._writer.committer())
-        stack.push_async_callback(asyncio.to_thread, replays.close)
+        self._pulls = pulls = PartitionPulls(deliveries.subscriptions)
         found = cursors.load()
         await self._routed(cursors.generation)
         await self._on_files(partial(reports.forget_trouble, lambda _: True))
@@ -242,24 +225,22 @@ class PartitionDispatcher:
         self._begins_at = self._position = found.position
         deliveries.dead_letters.start()
         stack.push_async_callback(self._stop)  # not before: what has not been read must not be written
-        watching = deliveries.watch(lambda: asyncio.sleep(limits.ROUTING_POLL_S), partition=self._number)
-        self._tend(watching, "routing is not watched any more")
-        self._tend(replays.run(), "replays have ended")
-        self._tend(pulls.tend(), "subscriptions are not looked after any more")
-        self.api, self.pulls = self._answers(own, deliveries, replays, pulls), pulls
+        works = deliveries.works(lambda: asyncio.sleep(limits.ROUTING_POLL_S), partition=self._number)
+        works["subscriptions are not moved on any more"] = pulls.pass_others()
+        for failure, work in works.items():
+            self._tend(work, failure)
+        self.api, self.pulls = self._answers(own, deliveries, pulls), pulls
         _log.info(
             "partition begins", partition=self._number, position=found.position, behind=len(found.targets), rows=records
         )
 
-    def _answers(
-        self, own: DispatcherDirectory, deliveries: ShardDeliveries, replays: Replaying, pulls: PartitionPulls
-    ) -> ASGIApp:
+    def _answers(self, own: DispatcherDirectory, deliveries: ShardDeliveries, pulls: PartitionPulls) -> ASGIApp:
         """The same paths as those of a dispatcher of one machine; and, for `why` and `trace`, its records."""
         means, options = self._means, self._options
         records = PartitionRecords(self._number, own, options.attempts, self._checkpoints, means.lookups, self._count)
         routes = [
             *pulls.routes(),
-            *deliveries.routes(replays, means.log, options.objects),
+            *deliveries.routes(options.objects),
             *PartitionRecordsApi(records, means.lookups, means.events, options.store).routes(),
         ]
         return Router(routes)  # its errors are those of `partitions_api`

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import grpc
@@ -25,12 +24,9 @@ from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, heade
 from headgate.server.peers.local_http import PartUnavailableError
 from headgate.server.peers.partition_owners import PARTITION, PLACE, PartitionElsewhereError, partition_path
 from headgate.server.processes.shard_deliveries import RoutingStore
-from headgate.storage.commit import Committer
 from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import SubscriptionResources
-from headgate.subscriptions.store import SubscriptionStore
 from headgate_api import limits, positions
 from headgate_api.errors import HeadgateError, InvalidInputError, NotFoundError, UnavailableError
 
@@ -148,12 +144,11 @@ _log = structlog.get_logger(__name__)
 
 
 class PartitionPulls:
-    """The subscriptions of a partition. Lives on one event loop. Its file holds what the changelog has."""
+    """What the subscriptions of a partition answer. Lives on one event loop."""
 
-    def __init__(self, path: Path, resources: SubscriptionResources, committer: Committer) -> None:
-        self._store = SubscriptionStore(path, committer)
-        self.subscriptions = Subscriptions(self._store, resources)
-        self._calls = SubscriptionsRpc(self.subscriptions).service()
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self.subscriptions = subscriptions
+        self._calls = SubscriptionsRpc(subscriptions).service()
         self._under_way: set[asyncio.Future[None]] = set()
         self._is_going = False
 
@@ -168,12 +163,7 @@ class PartitionPulls:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "there is no such method")
         await self._during(lambda: cast(Any, handler).stream_stream(None, context))
 
-    async def tend(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.subscriptions.tend())
-            group.create_task(self._pass_others())
-
-    async def _pass_others(self) -> None:
+    async def pass_others(self) -> None:
         """Keeps cursors near the rows that are read now: retention must not pass those that nobody pulls from."""
         turns = Recurring(_log, "cursors of subscriptions cannot be moved on", HeadgateError)
         while True:
@@ -191,15 +181,6 @@ class PartitionPulls:
             one.cancel()
         if self._under_way:
             await asyncio.wait(set(self._under_way), timeout=limits.PULL_BREAK_OFF_S_MAX)
-
-    async def close(self) -> None:
-        """Stores where consumers stand, and closes the file."""
-        try:
-            await self.subscriptions.flush()
-        except UnavailableError as error:  # what was acknowledged is stored; the rest is handed out again
-            _log.error("cursors of subscriptions cannot be stored", error=str(error))
-        finally:
-            self._store.close()
 
     def _guarded(self, app: ASGIApp) -> ASGIApp:
         during = self._during
