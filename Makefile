@@ -6,6 +6,8 @@ PROGRAMS := chromium libatomic mvn kubectl npm curl openssl promtool
 
 # Tests and demos start Python hundreds of times: what one start has compiled is kept for the others.
 unexport PYTHONDONTWRITEBYTECODE
+# What mypy has found of a file is kept by the file's content: another clone of this repository need not find it again.
+export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate/mypy
 
 .PHONY: setup demo demo-cluster check test test-all in-parts programs sink tests test-fast nightly image image-test docs docs-serve pages conformance dist newcomer lock proto clean
 
@@ -32,11 +34,13 @@ demo: setup
 demo-cluster: setup
 	@$(BIN)/python -m examples.cluster
 
+# The last line compiles each test file once, which else each process of a run does for itself.
 check: .venv/.ready
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest --collect-only -qq | sed -n '/= ERRORS/,$$p'; exit $${PIPESTATUS[0]}
 
 # What every change must pass: all that is fast enough. Three processes keep two cores busy, as tests wait now and then.
 # What one test prints is under its name, and `.venv/bin/python -m pytest PATH::TEST` runs it alone.

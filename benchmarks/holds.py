@@ -30,7 +30,7 @@ from typing import Any, Final, cast
 from rich.table import Table
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message
-from tests.filter.hostile_filters import EVALUATED, EVENTS, LISTS, OBJECTS, REFUSED
+from tests.filter.hostile_filters import EVALUATED, LISTS, OBJECTS, REFUSED, events
 
 from benchmarks.ingress import PATH, bare
 from benchmarks.tables import print_whole
@@ -162,7 +162,7 @@ def filters() -> Iterator[tuple[str, int, Callable[[], object]]]:
     for name, text in EVALUATED.items():
         compiled = program(compile_cel(text).cel)
         yield f"compiled: {name}", len(text), partial(compile_cel.__wrapped__, text)
-        for of, view in EVENTS.items():
+        for of, view in events().items():
             yield f"evaluated: {name}, on {of}", len(text), partial(compiled.evaluate_view, view)
     for value, listed in [*((value, []) for value in OBJECTS), *((None, some) for some in LISTS)]:
         written = json.dumps(value or listed)

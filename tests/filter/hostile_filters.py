@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 from headgate.filter.cel.evaluate import EventView
 from headgate_api.event.model import DataKind, Event
@@ -20,19 +21,22 @@ def event(data: object, **attributes: str) -> EventView:
     return view
 
 
-EVENTS = {
-    "long text": event({"s": "ab" * (MIB // 2 - 20), "l": [1], "m": {}}),
-    "bits": event({"s": "".join("ab"[n * n % 7 > 3] for n in range(MIB - 100)), "l": ["a"], "m": {}}),
-    "many texts": event({"s": "a", "l": ["a"] * (MIB // 4 - 20), "m": {}}),
-    "many numbers": event({"s": "a", "l": [1] * (MIB // 2 - 30), "m": {}}),
-    "many members": event({"s": "a", "l": [], "m": {str(n): n for n in range(60_000)}}),
-    "ten thousand": event({"s": "a", "l": list(range(9_999)), "m": {}}),
-    "two thousand": event({"s": "ab" * 1_000, "l": ["abab" * 20] * 2_000, "m": {}}),
-    "lists of lists": event({"s": "a", "l": [[[1] * 20] * 20] * 200, "m": {}}),
-    "many objects": event({"s": "a", "l": [{}] * 90_000, "m": {}}),
-    "objects of objects": event({"s": "a", "l": [{"x": [{}] * 300, "m": [{"x": [2]}] * 30}] * 300, "m": {}}),
-    "small": event({"s": "abc", "l": [1, 2, 3], "m": {"k": "v"}}),
-}
+@cache
+def events() -> dict[str, EventView]:
+    """By name; made when they are asked for: that takes a second and 200 MB."""
+    return {
+        "long text": event({"s": "ab" * (MIB // 2 - 20), "l": [1], "m": {}}),
+        "bits": event({"s": "".join("ab"[n * n % 7 > 3] for n in range(MIB - 100)), "l": ["a"], "m": {}}),
+        "many texts": event({"s": "a", "l": ["a"] * (MIB // 4 - 20), "m": {}}),
+        "many numbers": event({"s": "a", "l": [1] * (MIB // 2 - 30), "m": {}}),
+        "many members": event({"s": "a", "l": [], "m": {str(n): n for n in range(60_000)}}),
+        "ten thousand": event({"s": "a", "l": list(range(9_999)), "m": {}}),
+        "two thousand": event({"s": "ab" * 1_000, "l": ["abab" * 20] * 2_000, "m": {}}),
+        "lists of lists": event({"s": "a", "l": [[[1] * 20] * 20] * 200, "m": {}}),
+        "many objects": event({"s": "a", "l": [{}] * 90_000, "m": {}}),
+        "objects of objects": event({"s": "a", "l": [{"x": [{}] * 300, "m": [{"x": [2]}] * 30}] * 300, "m": {}}),
+        "small": event({"s": "abc", "l": [1, 2, 3], "m": {"k": "v"}}),
+    }
 
 
 def nested(text: str, depth: int, kind: str = "all") -> str:

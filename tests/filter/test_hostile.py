@@ -25,7 +25,7 @@ from headgate.filter.skipping.literals import literals, number_ranges
 from headgate.filter.skipping.prune import pruning
 from headgate_api.errors import HeadgateError
 from headgate_api.limits import FILTER_REGEX_INSTRUCTIONS_MAX
-from tests.filter.hostile_filters import EVALUATED, EVENTS, LISTS, OBJECTS, REFUSED, event, nested
+from tests.filter.hostile_filters import EVALUATED, LISTS, OBJECTS, REFUSED, event, events, nested
 
 T = TypeVar("T")
 
@@ -75,16 +75,16 @@ def test_is_refused_at_once_with_its_limit(name: str) -> None:
 def test_is_evaluated_in_no_time(name: str) -> None:
     compiled = at_once(lambda: compile_cel.__wrapped__(EVALUATED[name]))
     tested = at_once(lambda: program.__wrapped__(compiled.cel))
-    for view in EVENTS.values():
+    for view in events().values():
         at_once(lambda view=view: tested.evaluate_view(view))
 
 
 def test_an_event_that_is_too_large_for_a_filter_names_the_limit_and_a_small_one_is_evaluated() -> None:
     tested = program("data.l.map(x, x).size() == 3")
-    refused = tested.evaluate_view(EVENTS["ten thousand"])
+    refused = tested.evaluate_view(events()["ten thousand"])
     assert refused.kind is OutcomeKind.ERROR
     assert "FILTER_EVALUATION_STEPS_MAX" in refused.message
-    assert tested.evaluate_view(EVENTS["small"]).kind is OutcomeKind.TRUE
+    assert tested.evaluate_view(events()["small"]).kind is OutcomeKind.TRUE
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_canonical_text(text: str, canonical: str) -> None:
 
 def test_generated_filters_keep_their_tree() -> None:
     rng = random.Random(11)
-    for _ in range(times(500, 2_000)):
+    for _ in range(times(200, 2_000)):
         text = unparse(tree(random_hard_filter(rng, 3)))
         assert unparse(tree(text)) == text
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kubernetes import client as library  # of `library` each class when it is asked for: all of them take seconds
 from kubernetes import watch
-from kubernetes.client import ApiClient, ApiException, Configuration, CoreV1Api, CustomObjectsApi, VersionApi
 
 from headgate.objects.kinds.routing import TargetReport
 from headgate_api.objects.kinds import GROUP, VERSION
@@ -281,17 +281,17 @@ def test_delete(kubectl: Kubectl, applied: str, server: Server) -> None:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[object]:
-    configuration = Configuration()
+    configuration = library.Configuration()
     configuration.host = server.url
-    with ApiClient(configuration) as api_client:
-        yield CustomObjectsApi(api_client)
+    with library.ApiClient(configuration) as api_client:
+        yield library.CustomObjectsApi(api_client)
 
 
 def test_the_python_client(client, server: Server) -> None:  # type: ignore[no-untyped-def]
     where = (GROUP, VERSION, "default", "triggers")
     made = client.create_namespaced_custom_object(*where, trigger())
     eventually(lambda: server.ready("triggers", "t1") == "True")
-    with pytest.raises(ApiException) as taken:
+    with pytest.raises(library.ApiException) as taken:
         client.create_namespaced_custom_object(*where, trigger())
     assert taken.value.status == 409
     client.patch_namespaced_custom_object(*where, "t1", {"spec": {"delivery": {"retry": 1}}})
@@ -301,8 +301,8 @@ def test_the_python_client(client, server: Server) -> None:  # type: ignore[no-u
     stream = watch.Watch().stream(client.list_namespaced_custom_object, *where, timeout_seconds=1)
     assert [event["type"] for event in stream] == ["ADDED"]
     assert client.delete_namespaced_custom_object(*where, "t1")["details"]["uid"] == made["metadata"]["uid"]
-    assert VersionApi(client.api_client).get_code().major == "1"
-    assert [one.metadata.name for one in CoreV1Api(client.api_client).list_namespace().items] == ["default"]
+    assert library.VersionApi(client.api_client).get_code().major == "1"
+    assert [one.metadata.name for one in library.CoreV1Api(client.api_client).list_namespace().items] == ["default"]
 
 
 SUBSCRIPTION = """\

@@ -52,6 +52,18 @@ def test_what_another_process_writes_is_known_after_a_look(admission: Admission,
     assert holds_the_stores(brokers, other)
 
 
+def test_a_brokers_rule_is_not_that_of_the_next_one_of_its_name(admission: Admission, other: Store) -> None:
+    brokers, found = ServedBrokers(other), []
+    for hours in (1, 2):
+        kept = broker("b", log={"retention": f"PT{hours}H"})
+        found.append(f"default/b/{admission.apply(kept).obj.metadata.uid}")
+        brokers.refresh()
+        assert brokers.retention_us(found[-1]) == hours * 3_600_000_000
+        if hours == 1:
+            admission.store.delete(ObjectKey(Kind.BROKER, "default", "b"))
+    assert brokers.retention_us(found[0]) is None
+
+
 def test_many_writes_are_known_after_one_look(admission: Admission, other: Store) -> None:
     brokers = ServedBrokers(other)
     brokers.refresh()

@@ -31,6 +31,9 @@ from headgate.server import child, ready
 from headgate_api.errors import HeadgateError
 
 POLL_S: Final = 0.01
+IDLE_POLL_S: Final = 0.04
+"""Where nothing has come for a while: many servers of a test run do nothing most of the time."""
+_IDLE_STEPS: Final = 50
 PASSED_S: Final = 1.0
 """How often a partition without new events says where it is, as docs/spec/match-link.md asks."""
 VERDICTS: Final = {OutcomeKind.TRUE: Verdict.MATCH, OutcomeKind.ERROR: Verdict.ERROR}
@@ -80,9 +83,10 @@ class PlainRun:
                     )
                     for partition, offset in self._start.items()
                 ]
-                while not self._stopped.wait(POLL_S):
-                    for one in followed:
-                        one.step(self._wanted)
+                idle = 0
+                while not self._stopped.wait(POLL_S if idle < _IDLE_STEPS else IDLE_POLL_S):
+                    came = [one.step(self._wanted) for one in followed]
+                    idle = 0 if any(came) else idle + 1
         except (HeadgateError, OSError) as error:  # as a task of Spark that fails: the matcher begins anew
             self._reason = str(error)
 
@@ -107,11 +111,12 @@ class _Followed:
         self._ends = ends
         self._said_at = 0.0
 
-    def step(self, wanted: Wanted) -> None:
-        """Sends the rows of what has come since, or says now and then that nothing has."""
+    def step(self, wanted: Wanted) -> bool:
+        """Sends the rows of what has come since, or says now and then that nothing has; whether something has."""
         now = time.monotonic()
         if (chunk := self._reader.read()) is None and now - self._said_at < PASSED_S:
-            return
+            return False
+        has_come = chunk is not None
         frames = [bytearray() for _ in self._ends]
         while chunk is not None:
             for offset, stored in enumerate(from_batch_all(chunk.batch), chunk.first_offset):
@@ -124,6 +129,7 @@ class _Followed:
         for end, rows in zip(self._ends, frames, strict=True):
             end.sendall(rows + encode_passed(self._reader.position))
         self._said_at = now
+        return has_come
 
 
 class PlainRunner:

@@ -247,8 +247,8 @@ def problems_of(document: Document, error: HeadgateError) -> tuple[str, ...]:
 
 
 # --- migrations -----------------------------------------------------------------------------------
-# Filters compiled anew, Secrets encrypted anew: slice by slice, each a short transaction of `plans.py` or
-# `secret_store.py`.
+# Filters compiled anew, Secrets encrypted anew: slice by slice, each a short transaction of `store/plans.py`
+# or `store/secret_store.py`.
 
 
 RETRY_S: Final = 1.0

@@ -133,7 +133,7 @@ def _compile(filter_object: Mapping[str, object] | None, filters: Sequence[objec
 
 # --- compiling anew -------------------------------------------------------------------------------
 # Stored filters, a slice at a time, after the compiler has changed. Each slice is one short transaction, so that nobody
-# waits for all of them; `bootstrap.py` goes through them. Until a filter's turn comes, who reads its target gets an
+# waits for all of them; `api/bootstrap.py` goes through them. Until a filter's turn comes, who reads its target gets an
 # `outdated_plan`.
 
 
