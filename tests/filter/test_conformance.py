@@ -10,7 +10,7 @@ from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.rewrite import rewrite
 from headgate.filter.cel.unparse import unparse
 from headgate_conformance.broker import CaseStatus
-from tests.support import conformance
+from tests.support import conformance, times
 
 NOT_OF_FILTERS = {"bindings_ext", "encoders_ext", "macros2", "optionals"}
 """Files about functions and macros that filters do not have."""
@@ -39,5 +39,5 @@ def test_cases_after_rewriting() -> None:
             and not (case.bindings or case.type_env or case.container or case.disable_check or case.check_only)
         ]
     assert len(cases) > 900
-    results = [judged(case.id, cel.fault(case, rewritten), cel.KNOWN) for case in cases]
+    results = [judged(case.id, cel.fault(case, rewritten), cel.KNOWN) for case in cases[:: times(3, 1)]]
     assert [result for result in results if result.verdict is CaseStatus.FAILED] == []

@@ -79,7 +79,7 @@ def test_any_pair(text: str, view: EventView) -> None:
 
 def test_nine_filters_in_ten_need_no_candidate() -> None:
     rng = random.Random(32)
-    texts = [random_filter(rng, 3) for _ in range(times(200, 2_000))]
+    texts = [random_filter(rng, 3) for _ in range(times(500, 2_000))]
     exact = sum(all(row.signature.exact or row.is_of_doubt for row in compile_cel(text).rows) for text in texts)
     assert exact >= 0.9 * len(texts)
 

@@ -75,7 +75,7 @@ def test_a_thousand_filters_match_exactly(spark: SparkSession) -> None:
     """An event that is too large for its filter is refused by cel-cpp, and so by a delivery: it is no match, whatever
     the matcher says alone."""
     rng = random.Random(11)
-    count = times(120, 1_000)
+    count = times(80, 1_000)
     filters = written(random_filter, rng, count) | written(random_hard_filter, rng, count // 5)
     stored = [random_stored_us(rng) for _ in range(times(120, 300))]
     events = [random_event(rng) for _ in stored]
