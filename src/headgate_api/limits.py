@@ -160,6 +160,18 @@ UNION_WRITTEN_CHARACTERS_MAX: Final = 1 << 17
 """Their characters, all together: as many as a thousand filters of a usual length, parsed in about a second."""
 UNION_KEYS_MAX: Final = 2_000
 """Different keys that are joined: more are longer than UNION_CHARACTERS_MAX unless some imply most of the others."""
+ALGEBRA_ROW_PAIRS_MAX: Final = 10_000
+"""Pairs of rows of two filters that are compared: some 20 ms. Filters with more stand in no known relation."""
+LINT_FILTERS_MAX: Final = 100_000
+"""Of one broker that are compared with one another, at some 100 us each for the first time."""
+LINT_ITEMS_MAX: Final = 1_000
+"""Triggers and subscriptions in one answer, of those of whose filters something is to be said."""
+LINT_BROKERS_KEPT_MAX: Final = 16
+"""Brokers whose answer is kept until a filter changes."""
+LINT_CANDIDATES_MAX: Final = 64
+"""Filters that one is compared with, at some 10 us each, of those that are found by what it compares."""
+ALGEBRA_SPLITS_MAX: Final = 3
+"""Places of a row whose constants are looked at one by one where no single row of another filter has all of them."""
 UNION_CHARACTERS_MAX: Final = 8_192
 """One filter for all that a broker's triggers want; what is longer is widened, so that a source can apply it."""
 PRUNE_VALUES_MAX: Final = 1_024

@@ -75,6 +75,10 @@ COMMANDS: Final[CommandTable] = {
         "Delete objects by kind and name, or from a file. Objects with finalizers wait for them.",
     ),
     "trigger": ("headgate_cli.objects:triggers", "Pause and resume the deliveries of triggers."),
+    "lint": (
+        "headgate_cli.lint:lint",
+        "Compare the filters of a broker: which are equal, implied by others, never or always true.",
+    ),
     "summary": ("headgate_cli.summary:summary", "Show parts, rates, backlog, and what needs attention."),
     "deadletter": ("headgate_cli.deadletter:app", "Events that could not be delivered."),
     "replay": ("headgate_cli.replay:app", "Send a broker's stored events to one target again."),
@@ -103,6 +107,10 @@ FILTER_COMMANDS: Final[CommandTable] = {
         "Explain a filter: its CEL, the index it is matched by, the part that decides, and its cost.",
     ),
     "convert": ("headgate.cli.filter_tools:convert", "Translate a filter of any dialect to CEL."),
+    "compare": (
+        "headgate.cli.filter_tools:compare",
+        "Say what is sure of two filters: equal, one within the other, never true together.",
+    ),
     "backtest": (
         "headgate_cli.backtest:backtest",
         "Count the stored events that a filter would have matched: by hour, and compared with other filters.",

@@ -109,6 +109,27 @@ def test_explain_takes_the_expression_as_it_is() -> None:
     assert (twice.exit_code, "given twice" in twice.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "relation", "says"),
+    [
+        ('ce.type == "a"', '[{"exact": {"type": "a"}}]', "equal", "equal: both are true of the same events"),
+        ('ce.type == "ab"', 'ce.type.startsWith("a")', "implies", "the first is within the second"),
+        ("data.n > 1", "data.n > 2", "implied", "the second is within the first"),
+        ('{"attributes": {"type": "a"}}', 'ce.type == "b"', "disjoint", "disjoint: no event makes both true"),
+        ("data.a == 1", 'ce.type.matches("a.*")', "unknown", "unknown: nothing is sure of the two"),
+    ],
+)
+def test_compares(one: str, other: str, relation: str, says: str) -> None:
+    found = run(app, ["compare", one, other])
+    assert (found.exit_code, found.stdout.startswith(says)) == (0, True), found.stdout
+    assert json.loads(run(app, ["compare", one, other, "--json"]).stdout) == {"relation": relation}
+
+
+def test_what_is_compared_is_a_filter() -> None:
+    refused = run(app, ["compare", "true", "ce.type =="])
+    assert (refused.exit_code, "ce.type ==" in refused.stderr) == (2, True), refused.stderr
+
+
 def test_names_the_line_of_an_invalid_event() -> None:
     result = run(app, ["test", "--cel", "true"], input=json.dumps(EVENTS[0]) + '\n{"id": 1}\n')
     assert result.exit_code == 2

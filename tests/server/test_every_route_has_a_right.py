@@ -296,7 +296,7 @@ _VIEWED = {
     "resourcequotas": _SEES,
     "resourcequotas/status": {"get"},
     "events": {"list"},
-    **same(("summaries", "subscriptions/consumers", "brokers/timeline", "brokers/catalogue"), {"get"}),
+    **same(("summaries", "subscriptions/consumers", "brokers/timeline", "brokers/catalogue", "brokers/lint"), {"get"}),
     **same(("brokers/stats", "triggers/stats"), {"get", "list"}),
 }
 _EDITED = _VIEWED | {

@@ -55,6 +55,10 @@ def test_why_and_what_is_wanted(server: Server, subscriber: Subscriber) -> None:
     refused = headgate("why", "1", "--trigger", "nosuch", "--server", server.url)
     assert (refused.exit_code, "not found" in refused.stderr) == (1, True)
 
+    items = json.loads(told("lint", "--server", server.url, "--json"))["items"]
+    assert [one["equal"] for one in items if one["name"] == "asked"] == [["Trigger/unheard"]]
+    assert "\nTrigger/unheard: the same filter as Trigger/asked\n" in "\n" + told("lint", "--server", server.url)
+
     found = get(server, "/apis/headgate.dev/v1/namespaces/default/brokers/default/filter")
     wanted = Event("1.0", "1", "/s", "asked", data_kind=DataKind.JSON, data=b'{"total": 101}')
     assert program(found["cel"]).evaluate(wanted).kind is OutcomeKind.TRUE, "other triggers of the broker may widen it"

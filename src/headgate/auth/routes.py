@@ -96,6 +96,7 @@ def _subresources() -> Iterator[RightOfRoute]:
         ("GET", f"{brokers}/trace", Attributes("get", EVENTING, "brokers", "trace"), "the way of an event"),
         ("GET", f"{brokers}/timeline", Attributes("get", EVENTING, "brokers", "timeline"), "an event's life"),
         ("GET", f"{brokers}/catalogue", Attributes("get", EVENTING, "brokers", "catalogue"), "which events flow here"),
+        ("GET", f"{brokers}/lint", Attributes("get", EVENTING, "brokers", "lint"), "compare its filters"),
         ("GET", f"{brokers}/stats", Attributes("get", EVENTING, "brokers", "stats"), "a broker with its counters"),
         ("GET", f"{triggers}/stats", Attributes("get", EVENTING, "triggers", "stats"), "a trigger with its counters"),
         ("GET", f"{triggers}/why", Attributes("get", EVENTING, "triggers", "why"), "why it got an event or not"),

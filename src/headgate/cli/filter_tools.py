@@ -1,4 +1,4 @@
-"""`headgate filter` without a server: `test`, `explain`, `convert`, `dialects`, and `backtest` on a data directory."""
+"""`headgate filter` without a server: test, explain, convert, compare, dialects; and backtest on a data directory."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from headgate.filter.dialects import CUSTOM, DIALECTS, to_cel
 from headgate.filter.dialects.subscriptions import NAMES
 from headgate.filter.skipping.prune import FILTER_VALUE
 from headgate.filter.tools.advice import advice
+from headgate.filter.tools.algebra import Meaning, Relation
 from headgate.filter.tools.explain import FilterExplanation, explain
 from headgate.filter.tools.trace import Trace, trace
 from headgate_api.errors import HeadgateError
@@ -36,7 +37,7 @@ from headgate_api.event.json_format import decode_event
 from headgate_api.event.json_text import AmbiguousJsonError, decode_strictly
 from headgate_api.limits import EVENT_BYTES_MAX, OBJECT_BYTES_MAX
 from headgate_cli import client
-from headgate_cli.client import JsonLinesOption
+from headgate_cli.client import JsonLinesOption, JsonOption
 
 if TYPE_CHECKING:
     from headgate_cli.backtest import AskPage
@@ -62,6 +63,13 @@ _DECIDED: Final = {
     "cel": "cel-cpp, for every event that the matcher finds",
     "both": "the matcher, and cel-cpp for events that only a candidate row finds",
     "nobody": "no part: the filter is false for every event",
+}
+_RELATIONS: Final = {
+    Relation.EQUAL: "equal: both are true of the same events",
+    Relation.IMPLIES: "the first is within the second: wherever it is true, the second is",
+    Relation.IMPLIED: "the second is within the first: wherever it is true, the first is",
+    Relation.DISJOINT: "disjoint: no event makes both true",
+    Relation.UNKNOWN: "unknown: nothing is sure of the two",
 }
 _fail = functools.partial(client.fail, status=client.EXIT_USAGE)
 
@@ -172,6 +180,27 @@ def convert(
     except FilterError as error:
         _refuse(error)
     typer.echo(meaning if canonical else text)
+
+
+def compare(
+    one: Annotated[str, typer.Argument(metavar="FILTER", help="CEL, or JSON as in spec.filter or spec.filters.")],
+    other: Annotated[str, typer.Argument(metavar="FILTER", help="Another one.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Say what is sure of two filters: equal, one within the other, never true together.
+
+    Nothing is sure of filters that are compared by what is not understood, such as regular expressions.
+
+    \b
+    Examples:
+      headgate filter compare 'ce.type == "order.paid"' 'ce.type.startsWith("order.")'
+      headgate filter compare '[{"prefix": {"type": "order."}}]' 'ce.type == "a" || ce.type == "b"'
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    first, second = (
+        _compiled(None, text) if text.lstrip()[:1] in ("{", "[") else _compiled(text, None) for text in (one, other)
+    )
+    found = Meaning(first).relation(Meaning(second))
+    typer.echo(json.dumps({"relation": found}) if as_json else _RELATIONS[found])
 
 
 def dialects(as_json: JsonLinesOption = False) -> None:

@@ -5,8 +5,10 @@
     GET .../namespaces/NS/brokers/NAME/trace?id=    its whole way
     GET .../namespaces/NS/brokers/NAME/catalogue    which types of events flow there; one of them: ?type=&source=
     GET .../namespaces/NS/brokers/NAME/timeline?id= both in one, and all that happened in the order of time
+    GET .../namespaces/NS/brokers/NAME/lint         what its filters say of one another
 
-All take `source`, `since` and `next`: a request searches a bounded piece of the log, and says where to go on.
+With an id they take `source`, `since` and `next`: a request searches a bounded piece of the log, and says where to go
+on.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from starlette.routing import Route
 from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.find import EventSearch, OtherBroker, Records
 from headgate.inspect.flows import FlowKey
+from headgate.inspect.lint import Lints
 from headgate.inspect.trace import Tracer
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
 from headgate.inspect.why import Why
@@ -43,6 +46,7 @@ WHY_BROKER: Final = f"{_PREFIX}/brokers/{{name}}/why"
 TRACE: Final = f"{_PREFIX}/brokers/{{name}}/trace"
 CATALOGUE: Final = f"{_PREFIX}/brokers/{{name}}/catalogue"
 TIMELINE: Final = f"{_PREFIX}/brokers/{{name}}/timeline"
+LINT: Final = f"{_PREFIX}/brokers/{{name}}/lint"
 OF_BROKERS: Final = (WHY_BROKER, TRACE, TIMELINE)
 
 
@@ -53,6 +57,7 @@ class InspectApi:
         self._records = records
         self._store = store
         self._catalogues = catalogues
+        self._lints = Lints(store)
         self._threads = FairThreads(INSPECT_THREADS, "inspect")
         self._places = FairPlaces("inspections", "INSPECTIONS_MAX", INSPECTIONS_MAX)
 
@@ -62,6 +67,7 @@ class InspectApi:
         yield Route(TRACE, self._trace, methods=["GET"])
         yield Route(TIMELINE, self._timeline, methods=["GET"])
         yield Route(CATALOGUE, self._catalogue, methods=["GET"])
+        yield Route(LINT, self._lint, methods=["GET"])
 
     async def _why_trigger(self, request: Request) -> Response:
         key, search, why = _key(Kind.TRIGGER, request), _search(request), self._why(request)
@@ -83,6 +89,10 @@ class InspectApi:
             flow = FlowKey(query["type"], query["source"])
             return json_response(await self._in_turn(request, lambda: catalogues.read_flow(key, flow)))
         return json_response(await self._in_turn(request, lambda: catalogues.read(key)))
+
+    async def _lint(self, request: Request) -> Response:
+        key = _key(Kind.BROKER, request)
+        return json_response(await self._in_turn(request, lambda: self._lints.read(key)))
 
     async def _timeline(self, request: Request) -> Response:
         key, search, records = _key(Kind.BROKER, request), _search(request), self._records(request)

@@ -63,7 +63,7 @@ _VIEWER: Final = (
     _rule(EVENTING, "brokers triggers eventpolicies eventtypes", *_SEEN),
     _rule(EVENTING, "brokers/status triggers/status eventpolicies/status eventtypes/status", "get"),
     _rule(EVENTING, "brokers/events brokers/filter brokers/why brokers/trace triggers/why", "get"),
-    _rule(EVENTING, "brokers/timeline brokers/catalogue", "get"),
+    _rule(EVENTING, "brokers/timeline brokers/catalogue brokers/lint", "get"),
     _rule(EVENTING, "brokers/stats triggers/stats", "get", "list"),
     _rule(OWN, "summaries subscriptions/consumers", "get"),
     _rule(OWN, "subscriptions", *_SEEN),

@@ -1,0 +1,468 @@
+"""What can be said of filters without an event: equal, one implies another, they exclude each other; never, always.
+
+A compiled filter is a disjunction of rows, a row a conjunction of comparisons (`filter/compile/plan.py`). A filter is
+true wherever one of its exact rows holds, and nowhere else than where one of its rows does. So every answer here is
+sure, for every event that cel-cpp evaluates both filters on (`CompiledFilter.sure_bytes`); where a comparison is
+outside of what is understood, or a filter has too many rows, there is none.
+
+What is understood: equality with constants, order, prefixes, suffixes, parts of a text, presence, and types. All that a
+row says of one place is a `Domain`: a few constants, or bounds of a number or a text. Integers beyond 2**53 are equal
+to themselves alone, as a double near them may equal several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from itertools import product
+from typing import Final
+
+from headgate.filter.compile.plan import (
+    MANY,
+    CompiledFilter,
+    Constant,
+    ConstantKind,
+    Form,
+    KeyKind,
+    Op,
+    Operand,
+    PlanRow,
+    Root,
+)
+from headgate.filter.compile.predicates import Atom
+from headgate_api.event.attributes import REQUIRED_ATTRIBUTES
+from headgate_api.limits import ALGEBRA_ROW_PAIRS_MAX, ALGEBRA_SPLITS_MAX, EVENT_BYTES_MAX
+
+_EXACT: Final = 2**53
+_CONSTANT_KINDS: Final = {
+    KeyKind.STRING: ConstantKind.STRING,
+    KeyKind.NUMBER: ConstantKind.NUMBER,
+    KeyKind.BOOL: ConstantKind.BOOL,
+}
+_AFFIXES: Final = {KeyKind.PREFIX: Op.STARTS, KeyKind.SUFFIX: Op.ENDS}
+_OPPOSITES: Final = {Op.LT: Op.GE, Op.GE: Op.LT, Op.GT: Op.LE, Op.LE: Op.GT}
+_ORDERED: Final = frozenset({ConstantKind.NUMBER, ConstantKind.STRING})
+_TYPES: Final = {
+    ConstantKind.STRING: frozenset({"string"}),
+    ConstantKind.NUMBER: frozenset({"int", "uint", "double"}),
+    ConstantKind.BOOL: frozenset({"bool"}),
+    ConstantKind.NULL: frozenset({"null_type"}),
+}
+_OF_A_VALUE: Final = frozenset({Form.VALUE, Form.LOWER, Form.UPPER, Form.SIZE, Form.TIME})
+"""Forms that have a value only where there is one at the path."""
+
+
+class Relation(StrEnum):
+    """How one filter stands to another."""
+
+    EQUAL = "equal"  # true of the same events
+    IMPLIES = "implies"  # wherever it is true, the other is
+    IMPLIED = "implied"  # the other way round
+    DISJOINT = "disjoint"  # never true of the same event
+    UNKNOWN = "unknown"  # nothing of these is known
+
+
+class Meaning:
+    """A filter as what its rows say. Made once: it takes some 100 us, a question then a few."""
+
+    def __init__(self, compiled: CompiledFilter) -> None:
+        self.cel = compiled.cel
+        made = dict.fromkeys((_atoms(row), row.signature.exact) for row in compiled.rows if not row.is_of_doubt)
+        rows = (Row(atoms, exact=exact) for atoms, exact in made)
+        self.rows = tuple(row for row in rows if not row.is_never)
+        self.is_evaluated = compiled.sure_bytes >= EVENT_BYTES_MAX
+        """Whether cel-cpp evaluates it on every event, however large."""
+
+    def relation(self, other: Meaning) -> Relation:
+        """What is known of two filters; what is not `UNKNOWN` is sure."""
+        if self.cel == other.cel:
+            return Relation.EQUAL
+        forth, back = self.implies(other), other.implies(self)
+        if forth or back:
+            return Relation.EQUAL if forth and back else Relation.IMPLIES if forth else Relation.IMPLIED
+        return Relation.DISJOINT if self.excludes(other) else Relation.UNKNOWN
+
+    @property
+    def is_never(self) -> bool:
+        """Whether it is sure that no event makes the filter true."""
+        return not self.rows
+
+    @property
+    def is_always(self) -> bool:
+        """Whether it is sure that every event makes the filter true."""
+        return self.is_evaluated and any(row.exact and not row.atoms for row in self.rows)
+
+    def implies(self, other: Meaning) -> bool:
+        """Whether it is sure that the other filter is true wherever this one is: each row lies in an exact one."""
+        if (self.rows and not other.is_evaluated) or self._pairs(other) > ALGEBRA_ROW_PAIRS_MAX:
+            return False
+        return all(_is_within(row, other.exact_rows) for row in self.rows)
+
+    def excludes(self, other: Meaning) -> bool:
+        """Whether it is sure that no event makes both true."""
+        if self._pairs(other) > ALGEBRA_ROW_PAIRS_MAX:
+            return False
+        return all(
+            Row(one.atoms | another.atoms, exact=False).is_never for one, another in product(self.rows, other.rows)
+        )
+
+    @cached_property
+    def exact_rows(self) -> tuple[Row, ...]:
+        """Rows where the filter is surely true."""
+        return tuple(row for row in self.rows if row.exact)
+
+    @cached_property
+    def redundant(self) -> tuple[Row, ...]:
+        """Rows that lie in others: the filter means the same without them."""
+        if self._pairs(self) > ALGEBRA_ROW_PAIRS_MAX or not self.is_evaluated:
+            return ()
+        return tuple(
+            row for row in self.rows if _is_within(row, tuple(one for one in self.exact_rows if one is not row), 0)
+        )
+
+    def _pairs(self, other: Meaning) -> int:
+        return len(self.rows) * len(other.rows)
+
+
+def _is_within(row: Row, others: tuple[Row, ...], splits: int = ALGEBRA_SPLITS_MAX) -> bool:
+    """Whether a row lies in one of others, or each of its constants does."""
+    if any(all(row.entails(atom) for atom in other.atoms) for other in others):
+        return True
+    parts = list(row.split()) if splits else []
+    return bool(parts) and all(_is_within(part, others, splits - 1) for part in parts)
+
+
+class Row:
+    """One conjunction: comparisons that hold together; where it is not `exact`, more must hold than these."""
+
+    def __init__(self, atoms: frozenset[Atom], *, exact: bool) -> None:
+        self.atoms = atoms
+        self.exact = exact
+        self.places: dict[Operand, Domain] = {}
+        by_operand: dict[Operand, list[Atom]] = {}
+        for atom in atoms:
+            by_operand.setdefault(atom.operand, []).append(atom)
+        for operand, found in by_operand.items():
+            self.places[operand] = Domain(operand, tuple(found))
+
+    @cached_property
+    def is_never(self) -> bool:
+        """Whether the comparisons exclude each other."""
+        return any(place.is_empty for place in self.places.values()) or any(self._excludes(atom) for atom in self.atoms)
+
+    def entails(self, atom: Atom) -> bool:
+        """Whether a comparison is true of every event of which these are."""
+        if atom in self.atoms:
+            return True
+        place = self.places.get(atom.operand)
+        if place is not None and place.entails(atom):
+            return True
+        if atom.op is Op.HAS:
+            return not atom.negated and self._has(atom.operand.root, atom.operand.path)
+        value = self.places.get(replace(atom.operand, form=Form.VALUE))
+        return value is not None and value.entails_of_form(atom)
+
+    def _has(self, root: Root, path: tuple[str, ...]) -> bool:
+        """Whether something is sure to be at a path."""
+        return any(
+            operand.root is root and operand.path[: len(path)] == path and place.is_present
+            for operand, place in self.places.items()
+        )
+
+    def _excludes(self, atom: Atom) -> bool:
+        """Whether other comparisons say that one is false or an error."""
+        if atom.op is Op.HAS and atom.negated:
+            return self._has(atom.operand.root, atom.operand.path)
+        value = self.places.get(replace(atom.operand, form=Form.VALUE))
+        return value is not None and atom.operand.form is not Form.VALUE and value.excludes_of_form(atom)
+
+    def split(self) -> Iterator[Row]:
+        """The same row as several, one for each constant of the place that has fewest."""
+        finite = [place for place in self.places.values() if place.values is not None and len(place.values) > 1]
+        if not finite:
+            return
+        place = min(finite, key=lambda each: len(each.values or ()))
+        rest = self.atoms.difference(place.atoms)
+        for kind, constant in place.values or ():
+            yield Row(rest | {Atom(place.operand, Op.EQ, kind, constant)}, exact=self.exact)
+
+
+def _atoms(row: PlanRow) -> frozenset[Atom]:
+    signature = row.signature
+    found = [
+        Atom(residual.operand, residual.op, residual.kind, constant, residual.negated, residual.probes)
+        for residual, constant in zip(signature.residual, row.constants, strict=True)
+    ]
+    for part, constant in zip(signature.key, row.key, strict=True):
+        operand = part.operand
+        if operand.form in MANY:
+            continue  # the residual says it once more
+        if operand.form is Form.PRESENT:
+            at = replace(operand, form=Form.VALUE)
+            found.append(Atom(at, Op.HAS, ConstantKind.NONE, negated=not constant))
+        elif part.kind in _AFFIXES:
+            found.append(Atom(operand, _AFFIXES[part.kind], ConstantKind.STRING, constant))
+        else:
+            found.append(Atom(operand, Op.EQ, _CONSTANT_KINDS[part.kind], constant))
+    return frozenset(_plain(atom) for atom in found if not _is_always(atom))
+
+
+def _plain(atom: Atom) -> Atom:
+    """A comparison without a negation that another one says."""
+    if atom.negated and atom.op in _OPPOSITES and atom.kind in _ORDERED:
+        return replace(atom, op=_OPPOSITES[atom.op], negated=False)
+    return atom
+
+
+def _is_always(atom: Atom) -> bool:
+    operand = atom.operand
+    required = operand.root is Root.CE and operand.path[0] in REQUIRED_ATTRIBUTES
+    return required and atom.op is Op.HAS and not atom.negated
+
+
+# --- one place ------------------------------------------------------------------------------------
+
+
+Value = tuple[ConstantKind, Constant]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    value: int | float | str
+    open: bool
+
+    def below(self, other: _Bound) -> bool:
+        """As lower bounds: whether this one lets more through, or the same."""
+        return _less(self.value, other.value) or (self.value == other.value and (other.open or not self.open))
+
+    def meets(self, high: _Bound) -> bool:
+        """Whether something lies above this bound and below another one."""
+        return _less(self.value, high.value) or (self.value == high.value and not (self.open or high.open))
+
+    def above(self, other: _Bound) -> bool:
+        """As upper bounds."""
+        return _less(other.value, self.value) or (self.value == other.value and (other.open or not self.open))
+
+
+def _less(one: int | float | str, other: int | float | str) -> bool:
+    return one < other  # type: ignore[operator]  # both are of one kind
+
+
+class Domain:
+    """All that a row says of the value at one place."""
+
+    def __init__(self, operand: Operand, atoms: tuple[Atom, ...]) -> None:
+        self.operand = operand
+        self.atoms = atoms
+        self.low: _Bound | None = None
+        self.high: _Bound | None = None
+        self._kinds: set[ConstantKind] = set()
+        self.is_present = False
+        self._texts: dict[Op, list[str]] = {Op.STARTS: [], Op.ENDS: [], Op.CONTAINS: []}
+        values: set[Value] | None = None
+        for atom in atoms:
+            if not _is_understood(atom):
+                continue
+            if atom.op is not Op.HAS:
+                self.is_present |= operand.form in _OF_A_VALUE
+            else:
+                self.is_present |= not atom.negated
+            if atom.op in (Op.EQ, Op.IN):
+                if not atom.negated:
+                    found = {(atom.kind, constant) for constant in _constants(atom)}
+                    values = found if values is None else values & found
+            elif atom.op in _OPPOSITES:
+                self._kinds.add(atom.kind)
+                self._bound(atom)
+            elif atom.op in self._texts:
+                self._kinds.add(ConstantKind.STRING)
+                if not atom.negated and isinstance(atom.constant, str):
+                    self._texts[atom.op].append(atom.constant)
+        self.values: tuple[Value, ...] | None = None
+        if values is not None:
+            # Sorted by what is written: the same for the same filter.
+            self.values = tuple(
+                value for value in sorted(values, key=repr) if all(_said(atom, value) is not False for atom in atoms)
+            )
+
+    def _bound(self, atom: Atom) -> None:
+        constant = atom.constant
+        assert isinstance(constant, int | float | str)
+        bound = _Bound(constant, atom.op in (Op.LT, Op.GT))
+        if len(self._kinds) > 1:
+            return  # no value is of both
+        if atom.op in (Op.GT, Op.GE):
+            self.low = bound if self.low is None or self.low.below(bound) else self.low
+        else:
+            self.high = bound if self.high is None or self.high.above(bound) else self.high
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no value is as all of it says."""
+        if self.values is not None:
+            return not self.values
+        if len(self._kinds) > 1:
+            return True
+        if self.low is not None and self.high is not None and not self.low.meets(self.high):
+            return True
+        return not _agree(self._texts[Op.STARTS]) or not _agree([text[::-1] for text in self._texts[Op.ENDS]])
+
+    def entails(self, atom: Atom) -> bool:
+        """Whether a comparison of the same place is true of each value."""
+        if not _is_understood(atom):
+            return False
+        if self.values is not None:
+            return all(_said(atom, value) is True for value in self.values)
+        match atom.op:
+            case Op.HAS:
+                return not atom.negated and self.is_present
+            case Op.EQ | Op.IN if atom.negated:
+                return all(self._excludes((atom.kind, constant)) for constant in _constants(atom))
+            case Op.LT | Op.LE | Op.GT | Op.GE if self._kinds == {atom.kind}:
+                assert isinstance(atom.constant, int | float | str)
+                asked = _Bound(atom.constant, atom.op in (Op.LT, Op.GT))
+                if atom.op in (Op.GT, Op.GE):
+                    return self.low is not None and asked.below(self.low)
+                return self.high is not None and asked.above(self.high)
+            case Op.STARTS | Op.ENDS | Op.CONTAINS if isinstance(atom.constant, str):
+                return self._entails_text(atom.op, atom.constant, negated=atom.negated)
+            case _:
+                return False
+
+    def _entails_text(self, op: Op, text: str, *, negated: bool) -> bool:
+        starts, ends = self._texts[Op.STARTS], self._texts[Op.ENDS]
+        if negated:  # another beginning, or another end
+            if op is Op.STARTS:
+                return any(not _agree([text, start]) for start in starts)
+            return op is Op.ENDS and any(not _agree([text[::-1], end[::-1]]) for end in ends)
+        match op:
+            case Op.STARTS:
+                return any(start.startswith(text) for start in starts)
+            case Op.ENDS:
+                return any(end.endswith(text) for end in ends)
+            case _:
+                return any(text in found for found in (*starts, *ends, *self._texts[Op.CONTAINS]))
+
+    def _excludes(self, value: Value) -> bool:
+        """Whether the place never has a value, and always has another one."""
+        if self.operand.form is not Form.VALUE or not self.is_present:
+            return False
+        if self._kinds and self._kinds != {value[0]}:
+            return True
+        return any(
+            _said(atom, value) is False
+            for atom in self.atoms
+            if atom.op is not Op.HAS and _is_understood(atom) and (atom.negated is False or atom.op in (Op.EQ, Op.IN))
+        )
+
+    # --- other forms of the value ---------------------------------------------------------------------
+
+    def forms(self) -> Iterator[tuple[Operand, Value]]:
+        """What other forms of the value here are, as far as that is known; of several values, of the first."""
+        if self.operand.form is not Form.VALUE:
+            return
+        for form in (Form.LOWER, Form.UPPER, Form.SIZE, Form.TYPE):
+            found = _derived(form, self.values[0]) if self.values else None
+            if found is not None:
+                yield replace(self.operand, form=form), found
+        for kind in self._kinds if not self.values else ():
+            for name in _TYPES[kind]:
+                yield replace(self.operand, form=Form.TYPE), (ConstantKind.STRING, name)
+
+    def entails_of_form(self, atom: Atom) -> bool:
+        """Whether a comparison of another form of the value here is true of each value."""
+        if not _is_understood(atom):
+            return False
+        form = atom.operand.form
+        if self.values:
+            derived = [_derived(form, value) for value in self.values]
+            return all(value is not None and _said(atom, value) is True for value in derived)
+        if form is Form.TYPE and len(self._kinds) == 1 and atom.op in (Op.EQ, Op.IN) and not atom.negated:
+            (kind,) = self._kinds
+            return _TYPES[kind] <= set(_constants(atom))
+        return False
+
+    def excludes_of_form(self, atom: Atom) -> bool:
+        """Whether it is true of no value."""
+        if not _is_understood(atom):
+            return False
+        if self.values:
+            derived = [_derived(atom.operand.form, value) for value in self.values]
+            return all(value is not None and _said(atom, value) is False for value in derived)
+        if atom.operand.form is Form.TYPE and len(self._kinds) == 1 and atom.op in (Op.EQ, Op.IN):
+            (kind,) = self._kinds
+            names = set(_constants(atom))
+            return _TYPES[kind] <= names if atom.negated else _TYPES[kind].isdisjoint(names)
+        return False
+
+
+def _agree(beginnings: list[str]) -> bool:
+    """Whether a text can have all of these beginnings."""
+    longest = max(beginnings, key=len, default="")
+    return all(longest.startswith(one) for one in beginnings)
+
+
+def _constants(atom: Atom) -> tuple[Constant, ...]:
+    return atom.constant if isinstance(atom.constant, tuple) else (atom.constant,)
+
+
+def _is_understood(atom: Atom) -> bool:
+    if atom.op in (Op.LIKE, Op.EXISTS) or atom.operand.form in MANY:
+        return False
+    if atom.op in _OPPOSITES and atom.kind not in _ORDERED:
+        return False
+    return all(not isinstance(one, int | float) or abs(one) <= _EXACT for one in _constants(atom))
+
+
+def _said(atom: Atom, value: Value) -> bool | None:
+    """Whether a comparison is true of a value; False also where it is an error; None: not known."""
+    if not _is_understood(atom):
+        return None
+    kind, found = value
+    match atom.op:
+        case Op.HAS:
+            return not atom.negated
+        case Op.EQ | Op.IN:
+            if kind is not atom.kind:
+                if not atom.negated:
+                    return False
+                return True if atom.operand.form is Form.VALUE else None
+            if isinstance(found, int | float) and abs(found) > _EXACT:
+                return None
+            return (found in _constants(atom)) is not atom.negated
+        case _ if kind is not atom.kind:
+            return False
+        case Op.STARTS | Op.ENDS | Op.CONTAINS:
+            assert isinstance(found, str)
+            assert isinstance(atom.constant, str)
+            holds = {
+                Op.STARTS: found.startswith(atom.constant),
+                Op.ENDS: found.endswith(atom.constant),
+                Op.CONTAINS: atom.constant in found,
+            }[atom.op]
+        case _:
+            assert isinstance(found, int | float | str)
+            assert isinstance(atom.constant, int | float | str)
+            if isinstance(found, int | float) and abs(found) > _EXACT:
+                return None
+            less, more = _less(found, atom.constant), _less(atom.constant, found)
+            holds = {Op.LT: less, Op.GE: not less, Op.GT: more, Op.LE: not more}[atom.op]
+    return holds is not atom.negated
+
+
+def _derived(form: Form, value: Value) -> Value | None:
+    """A form of a known value; None where it is not known, or an error."""
+    kind, found = value
+    match form:
+        case Form.LOWER | Form.UPPER if isinstance(found, str):
+            change = str.lower if form is Form.LOWER else str.upper
+            return kind, "".join(change(letter) if letter.isascii() else letter for letter in found)
+        case Form.SIZE if isinstance(found, str):
+            return ConstantKind.NUMBER, len(found)
+        case Form.TYPE if kind is not ConstantKind.NUMBER and kind in _TYPES:
+            (name,) = _TYPES[kind]
+            return ConstantKind.STRING, name
+        case _:
+            return None
