@@ -44,14 +44,11 @@ check: .venv/.ready
 
 # What every change must pass: all that is fast enough. Three processes keep two cores busy, as tests wait now and then.
 # What one test prints is under its name, and `.venv/bin/python -m pytest PATH::TEST` runs it alone.
-# It starts so few servers with Spark that making the archive of classes first would take longer than it saves.
 test: TESTS = -m "not slow"
-test: NEEDED = .venv/.ready $(JAR)
 test: export HEADGATE_TEST_DEPTH = gate
 test: in-parts
 
 # Also what takes longer: programs of other languages, moves to Kafka, the cluster with kills, more repetitions.
-test-all: NEEDED = setup
 test-all: export HEADGATE_TEST_DEPTH = all
 test-all: PROGRAMS += go
 test-all: in-parts
@@ -59,14 +56,14 @@ test-all: in-parts
 # Programs that setup makes use of come first. What is not there yet is made beside the checks; then the tests; and how
 # long both took.
 in-parts: programs
-	@$(MAKE) --no-print-directory -j 2 $(NEEDED) check && before=$$SECONDS && \
+	@$(MAKE) --no-print-directory -j 2 setup check && before=$$SECONDS && \
 	  $(MAKE) --no-print-directory tests TESTS='$(TESTS)' PROGRAMS='$(PROGRAMS)' && \
 	  echo "setup and checks $$before s, tests $$((SECONDS - before)) s, $$SECONDS s in all"
 
 programs:
 	@scripts/ensure.sh $(PROGRAMS)
 
-tests: programs .venv/.ready $(JAR)
+tests: programs setup
 	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 20 $(TESTS)
 
 # For the inner loop: what starts neither a JVM nor a server nor Kafka.
@@ -79,7 +76,7 @@ test-fast: programs setup
 nightly: export HEADGATE_TEST_DEPTH = nightly
 nightly: TESTS = -o timeout=7200
 nightly: PROGRAMS += go
-nightly: setup tests image-test
+nightly: tests image-test
 
 # The image of the Containerfile, by the first of podman, docker and buildah that is here.
 image:

@@ -10,6 +10,7 @@ import pytest
 from headgate.event.hops import place_root, with_lineage
 from headgate.observe import metrics
 from headgate.server.processes.shard_deliveries import SenderIdentity
+from headgate.testing.server import free_port
 from headgate_api import limits
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until
@@ -121,17 +122,16 @@ def test_a_reply_waits_for_a_front_that_starts(tmp_path: Path, log: EventLog):
         return 200, b"", *CE
 
     async def work() -> None:
-        async with Subscriber() as port:
-            pass
+        port = free_port()  # and not one of a socket that was closed: the next one of any process may get it
         async with Subscriber(reply) as subscriber:
             routes = Routes(target(1, subscriber.url, retry=2))
-            async with running(tmp_path, routes, identity=SenderIdentity(url=port.url.rstrip("/"))) as work:
+            async with running(tmp_path, routes, identity=SenderIdentity(url=f"http://127.0.0.1:{port}")) as work:
                 log.append([event(0)])
                 async with matcher(work) as peer:
                     peer.match((0, 1))
                     await until(lambda: len(subscriber.requests) == 1)
                     await asyncio.sleep(0.3)
-                    async with Subscriber(port=port.port) as ingress:
+                    async with Subscriber(port=port) as ingress:
                         await until(lambda: work.dispatcher.unfinished == 0)
                         assert len(ingress.requests) == 1
                 assert len(subscriber.requests) == 1

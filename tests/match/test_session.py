@@ -71,11 +71,6 @@ def test_the_session_is_as_the_matcher_needs_it(spark: SparkSession) -> None:
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     handler = signal.getsignal(signal.SIGINT)
     assert getattr(handler, "__module__", "") != SparkContext.__module__, "Ctrl-C is not PySpark's"
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-def test_the_jvm_starts_from_the_archive_of_classes(spark: SparkSession) -> None:
     mapped = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/maps").read_text()
     assert str(session.CLASS_ARCHIVE) in mapped, "make setup writes it, and the JVM has taken it"
 
