@@ -9,9 +9,9 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import pytest
 
@@ -66,6 +66,18 @@ async def until(holds: Callable[[], T], what: str | Callable[[], object] = "", *
         assert time.monotonic() < deadline, _missed(holds, what, seconds)
         await asyncio.sleep(0.005)
     return found
+
+
+_LOOP: Final = asyncio.Runner()
+
+
+def on_one_loop(work: Coroutine[Any, Any, T], *, seconds: float = WAIT_S_MAX) -> T:
+    """Does it on an event loop that stays open for the tests that come, for those that use gRPC.
+
+    gRPC hears of all loops of a process in one place. What still comes for one that is closed is an error there, and
+    what waits behind it is late.
+    """
+    return _LOOP.run(asyncio.wait_for(work, seconds))
 
 
 def _missed(holds: Callable[[], object], what: str | Callable[[], object], seconds: float) -> str:

@@ -9,10 +9,7 @@ from headgate_api.errors import ConflictError, InvalidInputError
 from headgate_client.aio import AsyncClient
 from headgate_client.errors import ClosedError, DisconnectedError
 from tests.client.fake import BreakAt, Fake, connected, serving
-
-
-def run(test):
-    asyncio.run(asyncio.wait_for(test, 60))
+from tests.support import on_one_loop
 
 
 def ids(count: int) -> list[str]:
@@ -43,7 +40,7 @@ def test_each_event_is_handed_out_once_and_ends_wherever_the_connection_breaks(e
         assert sorted(fake.acked, key=int) == ids(40)
         assert fake.breaks.broken or every == 100
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_what_is_not_acknowledged_comes_again_only_to_who_comes_next():
@@ -69,7 +66,7 @@ def test_what_is_not_acknowledged_comes_again_only_to_who_comes_next():
             await other.stop()
         assert sorted(fake.acked) == ids(5)
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_acknowledgements_are_on_disk_when_they_say_so_and_stale_ones_are_named():
@@ -83,7 +80,7 @@ def test_acknowledgements_are_on_disk_when_they_say_so_and_stale_ones_are_named(
             assert await consumer.ack() == []
             await consumer.flush()
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_refused_events_are_handed_out_again():
@@ -99,7 +96,7 @@ def test_refused_events_are_handed_out_again():
             await consumer.ack(first)
             assert (await anext(consumer)).event.id == "1"
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_seek_voids_what_was_handed_out_before():
@@ -121,7 +118,7 @@ def test_a_seek_voids_what_was_handed_out_before():
             await consumer.ack(*again)
         assert sorted(fake.acked) == ids(5)
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_consumer_that_works_slowly_has_few_events():
@@ -134,7 +131,7 @@ def test_a_consumer_that_works_slowly_has_few_events():
             await asyncio.sleep(0.05)
             assert len(fake.handed) <= 30 + 10
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_what_the_server_refuses_is_raised():
@@ -152,7 +149,7 @@ def test_what_the_server_refuses_is_raised():
             with pytest.raises(InvalidInputError):
                 client.subscribe("jobs", window=0)
 
-    run(test())
+    on_one_loop(test())
 
 
 @pytest.mark.parametrize("refused", ["ack received", "begun"])
@@ -174,7 +171,7 @@ def test_a_server_that_opens_and_then_refuses_is_given_up(refused):
             await consumer.stop()
         assert fake.acked == []
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_server_that_opens_and_then_fails_is_given_up_also_when_nothing_is_to_be_told():
@@ -187,7 +184,7 @@ def test_a_server_that_opens_and_then_fails_is_given_up_also_when_nothing_is_to_
             await consumer.stop()
         assert fake.streams > 1
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_closed_consumer_says_so():
@@ -206,7 +203,7 @@ def test_a_closed_consumer_says_so():
             with pytest.raises(ClosedError):
                 await anext(consumer)
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_body_that_fails_does_not_wait_for_acknowledgements():
@@ -219,4 +216,4 @@ def test_a_body_that_fails_does_not_wait_for_acknowledgements():
             with pytest.raises(ClosedError):
                 consumer.ack()
 
-    run(test())
+    on_one_loop(test())

@@ -19,14 +19,11 @@ from headgate_client.errors import (
 )
 from headgate_client.values import new_event
 from tests.client.fake import BreakAt, Fake, serving
+from tests.support import on_one_loop
 
 
 def events(count: int, first: int = 0):
     return [new_event("t", "/s", id=str(number)) for number in range(first, first + count)]
-
-
-def run(test):
-    asyncio.run(asyncio.wait_for(test, 60))
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 4, 5, 7, 11])
@@ -46,7 +43,7 @@ def test_a_named_producer_stores_each_event_once_and_in_order_wherever_the_conne
         assert fake.log == [(number, str(number)) for number in range(60)]
         assert fake.breaks.broken
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_without_a_name_events_may_be_stored_twice_but_none_is_lost_or_overtaken():
@@ -59,7 +56,7 @@ def test_without_a_name_events_may_be_stored_twice_but_none_is_lost_or_overtaken
         assert set(stored) == set(range(80))
         assert list(dict.fromkeys(stored)) == list(range(80))
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_events_travel_in_requests_of_limited_size():
@@ -74,7 +71,7 @@ def test_events_travel_in_requests_of_limited_size():
         assert max(sizes) <= CLIENT_REQUEST_EVENTS_MAX
         assert [last - first + 1 for first, last in fake.requests if first > 2 * CLIENT_REQUEST_EVENTS_MAX] == [2, 2, 1]
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_who_publishes_faster_than_the_server_stores_waits():
@@ -92,7 +89,7 @@ def test_who_publishes_faster_than_the_server_stores_waits():
             await (await sending)
         assert len(fake.log) == CLIENT_UNACKED_EVENTS_MAX + 500
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_only_a_producer_that_nobody_needs_makes_room_for_another_broker(monkeypatch):
@@ -109,7 +106,7 @@ def test_only_a_producer_that_nobody_needs_makes_room_for_another_broker(monkeyp
             await client.publish("b2", events(1, 2))
         assert fake.streams == 3
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_calls_to_one_broker_share_a_producer_also_when_another_makes_room_for_it(monkeypatch):
@@ -124,7 +121,7 @@ def test_calls_to_one_broker_share_a_producer_also_when_another_makes_room_for_i
         assert sorted(id_ for _, id_ in fake.log) == [str(number) for number in range(5)]
         assert fake.streams == 3
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_what_may_be_stored_later_is_sent_again():
@@ -147,7 +144,7 @@ def test_what_may_be_stored_later_is_sent_again():
             assert sorted(fake.log) == [(number, str(number)) for number in range(6)]
         assert fake.streams > 1
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_what_will_never_be_stored_is_told_to_who_gave_it_and_the_rest_goes_on():
@@ -179,7 +176,7 @@ def test_what_will_never_be_stored_is_told_to_who_gave_it_and_the_rest_goes_on()
         assert [id_ for _, id_ in fake.log] == ["0", "0"]
         assert fake.streams == 3
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_final_status_is_raised_with_its_code_and_hint():
@@ -197,7 +194,7 @@ def test_a_final_status_is_raised_with_its_code_and_hint():
             await client.publish("orders", events(1))  # the client is as good as new
         assert fake.streams == 3
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_name_that_somebody_else_uses_is_noticed():
@@ -213,7 +210,7 @@ def test_a_name_that_somebody_else_uses_is_noticed():
                 await producer.publish(events(1))
             await producer.stop()
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_producer_that_the_server_has_forgotten_hears_of_it():
@@ -236,7 +233,7 @@ def test_a_producer_that_the_server_has_forgotten_hears_of_it():
                 await producer.publish(events(1))
             await producer.stop()
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_producer_goes_on_where_the_server_is_or_where_it_is_told_to():
@@ -256,7 +253,7 @@ def test_a_producer_goes_on_where_the_server_is_or_where_it_is_told_to():
                 assert (producer.duplicates, producer.next_sequence) == (2, 7)
         assert fake.log == [(number, str(number)) for number in range(7)]
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_filter_values_go_with_their_events():
@@ -267,7 +264,7 @@ def test_filter_values_go_with_their_events():
             await producer.publish(events(1))
         assert fake.filter_values == ["gold", "gold"]
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_without_a_server_the_error_says_so(monkeypatch):
@@ -280,7 +277,7 @@ def test_without_a_server_the_error_says_so(monkeypatch):
             assert gone.value.retriable
             assert "--grpc" in gone.value.hint
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_patience_ends_and_everybody_who_waits_is_told():
@@ -299,7 +296,7 @@ def test_patience_ends_and_everybody_who_waits_is_told():
             with pytest.raises(DisconnectedError):
                 await producer.publish(events(1))
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_closed_producer_takes_nothing():
@@ -315,7 +312,7 @@ def test_a_closed_producer_takes_nothing():
                 await producer.publish(events(1))
             await producer.stop()
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_an_event_that_is_too_large_is_refused_at_once():
@@ -327,4 +324,4 @@ def test_an_event_that_is_too_large_is_refused_at_once():
             await client.publish("orders", events(1))
         assert len(fake.log) == 1
 
-    run(test())
+    on_one_loop(test())

@@ -13,10 +13,7 @@ from headgate_client.aio import AsyncClient
 from headgate_client.errors import ClosedError, ServerError
 from headgate_client.values import new_event
 from tests.client.fake import BreakAt, Fake, connected, serving
-
-
-def run(test):
-    asyncio.run(asyncio.wait_for(test, 60))
+from tests.support import on_one_loop
 
 
 def log(count: int) -> list[tuple[int, str]]:
@@ -36,7 +33,7 @@ def test_each_event_once_and_in_order_wherever_the_connection_breaks(every, wind
             await reader.stop()
         assert fake.breaks.broken or every == 100
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_reader_goes_on_at_any_position_that_it_has_told():
@@ -53,7 +50,7 @@ def test_a_reader_goes_on_at_any_position_that_it_has_told():
                 await anext(reader)
         assert reader.progress.at_end is False  # the fake says so with its first response only
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_the_search_for_the_first_event_is_not_repeated_after_a_reconnect():
@@ -68,7 +65,7 @@ def test_the_search_for_the_first_event_is_not_repeated_after_a_reconnect():
         assert len(fake.starts) > 2
         assert all(first == "" and start.startswith("0:") for start, first in fake.starts[1:])
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_who_follows_waits_and_may_give_up_waiting():
@@ -83,7 +80,7 @@ def test_who_follows_waits_and_may_give_up_waiting():
             assert reader.position == "0:5"
         assert fake.streams == 1  # waiting in vain ends nothing
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_credits_follow_what_was_handed_out():
@@ -98,7 +95,7 @@ def test_credits_follow_what_was_handed_out():
             assert len([read async for read in reader]) == 90
         assert sum(fake.credits) <= 100 + 10
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_what_the_server_refuses_is_raised():
@@ -112,7 +109,7 @@ def test_what_the_server_refuses_is_raised():
             with pytest.raises(InvalidInputError):
                 client.read("orders", window=0)
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_an_error_ends_a_reader_and_another_goes_on_at_its_position():
@@ -133,7 +130,7 @@ def test_an_error_ends_a_reader_and_another_goes_on_at_its_position():
             async with client.read("orders", start=reader.position, follow=False) as other:
                 assert [read.offset async for read in other] == list(range(int(reader.position[2:]), 6))
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_server_with_too_many_calls_is_asked_again():
@@ -148,7 +145,7 @@ def test_a_server_with_too_many_calls_is_asked_again():
             assert (await waiting).event.id == "0"
             await other.stop()
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_message_over_the_client_s_limit_is_not_asked_for_again(monkeypatch):
@@ -163,7 +160,7 @@ def test_a_message_over_the_client_s_limit_is_not_asked_for_again(monkeypatch):
             assert not refused.value.retriable
         assert fake.streams == 1
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_a_closed_reader_says_so():
@@ -180,7 +177,7 @@ def test_a_closed_reader_says_so():
             with pytest.raises(ClosedError):
                 await anext(reader)
 
-    run(test())
+    on_one_loop(test())
 
 
 def test_the_position_is_before_the_first_event_that_was_not_handed_out_of_each_partition():
@@ -198,4 +195,4 @@ def test_the_position_is_before_the_first_event_that_was_not_handed_out_of_each_
                 told.append(reader.position)
             assert told == ["0:4,1:7", "0:5,1:7", "0:5,1:8", "0:6,1:8", "0:6,1:9"]
 
-    run(test())
+    on_one_loop(test())

@@ -29,6 +29,7 @@ from headgate_api import limits
 from headgate_api.errors import ConflictError, UnavailableError
 from headgate_api.rpc import headgate_pb2 as pb
 from tests.calls import Client, Refused, Stream, client
+from tests.support import on_one_loop
 
 Work = Callable[[Settings], Awaitable[None]]
 
@@ -42,7 +43,7 @@ def run(work: Work, **settings: Any) -> None:
             found.run_directory.mkdir()
             await asyncio.wait_for(work(found), 60)
 
-    asyncio.run(in_folder())
+    on_one_loop(in_folder())
 
 
 async def echo(call: Any) -> None:
@@ -467,7 +468,7 @@ def test_refused_calls_of_one_address_that_wait_leave_room_for_others(monkeypatc
         await asyncio.gather(*waiting, return_exceptions=True)
         assert len(refused) == 0
 
-    asyncio.run(work())
+    on_one_loop(work())
 
 
 @pytest.mark.parametrize("details", ["Internal error from Core", "anything else"])
