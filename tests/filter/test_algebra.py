@@ -104,6 +104,7 @@ def test_of_one_filter(text: str, *, never: bool, always: bool) -> None:
         ('ce.type == "a" || (ce.type == "a" && data.n > 1)', 1),
         ('ce.type.startsWith("a") || ce.type in ["ab", "ac", "b"]', 2),
         ("data.n > 1 || data.n > 2 || data.n == 7", 2),
+        ("data.n > 5 && data.s == 'a' || data.n > 5 && data.n > 4 && data.s == 'a'", 1),  # each contains the other
     ],
 )
 def test_alternatives_without_effect(text: str, count: int) -> None:

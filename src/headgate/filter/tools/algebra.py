@@ -118,9 +118,11 @@ class Meaning:
         """Rows that lie in others: the filter means the same without them."""
         if self._pairs(self) > ALGEBRA_ROW_PAIRS_MAX or not self.is_evaluated:
             return ()
-        return tuple(
-            row for row in self.rows if _is_within(row, tuple(one for one in self.exact_rows if one is not row), 0)
-        )
+        kept = dict.fromkeys(self.rows)
+        for row in self.rows:  # of two that contain one another, one stays
+            if _is_within(row, tuple(one for one in kept if one.exact and one is not row), 0):
+                del kept[row]
+        return tuple(row for row in self.rows if row not in kept)
 
     def _pairs(self, other: Meaning) -> int:
         return len(self.rows) * len(other.rows)
