@@ -163,7 +163,7 @@ UNION_KEYS_MAX: Final = 2_000
 ALGEBRA_ROW_PAIRS_MAX: Final = 10_000
 """Pairs of rows of two filters that are compared: some 20 ms. Filters with more stand in no known relation."""
 LINT_FILTERS_MAX: Final = 100_000
-"""Of one broker that are compared with one another, at some 100 us each for the first time."""
+"""Of one broker that are compared with one another, at some 0.6 ms each for the first time."""
 LINT_ITEMS_MAX: Final = 1_000
 """Triggers and subscriptions in one answer, of those of whose filters something is to be said."""
 LINT_BROKERS_KEPT_MAX: Final = 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from string import ascii_lowercase, ascii_uppercase
 from typing import Final, assert_never
 
 from headgate.filter.cel.ast import (
@@ -28,6 +29,11 @@ from headgate_api.event.attributes import REQUIRED_ATTRIBUTES, is_name
 from headgate_api.event.model import ExtensionValue
 
 CE: Final = Name("ce")
+
+
+LOWER_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+"""`text.translate` with it is CEL's lowerAscii: the case of other letters than A to Z counts."""
+UPPER_ASCII: Final = str.maketrans(ascii_lowercase, ascii_uppercase)
 
 
 def literal(value: str | int | float | bool | None) -> Literal:

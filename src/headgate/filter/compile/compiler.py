@@ -33,11 +33,11 @@ from headgate.filter.compile.plan import (
     Residual,
     Signature,
 )
-from headgate.filter.compile.predicates import Atom, form_of
+from headgate.filter.compile.predicates import TYPES, Atom, form_of
 from headgate.filter.dialects import to_cel, written_in
 from headgate_api.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_ROWS_MAX, FILTERS_CACHED_MAX
 
-_KEY_KINDS: Final = {
+KEY_KINDS: Final = {
     ConstantKind.STRING: KeyKind.STRING,
     ConstantKind.NUMBER: KeyKind.NUMBER,
     ConstantKind.BOOL: KeyKind.BOOL,
@@ -52,9 +52,9 @@ _FOUND: Final = frozenset({Form.VALUE, Form.LOWER, Form.UPPER, Form.SIZE, Form.E
 _TYPED: Final = frozenset({Form.VALUE, Form.LOWER, Form.UPPER})
 """Of these, forms whose value has the type of the one at the path."""
 _KEY_TYPES: Final = {
-    **dict.fromkeys((KeyKind.STRING, KeyKind.PREFIX, KeyKind.SUFFIX), frozenset({"string"})),
-    KeyKind.BOOL: frozenset({"bool"}),
-    KeyKind.NUMBER: frozenset({"int", "uint", "double"}),
+    **dict.fromkeys((KeyKind.STRING, KeyKind.PREFIX, KeyKind.SUFFIX), TYPES[ConstantKind.STRING]),
+    KeyKind.BOOL: TYPES[ConstantKind.BOOL],
+    KeyKind.NUMBER: TYPES[ConstantKind.NUMBER],
 }
 """Types of what a key of this kind finds."""
 
@@ -176,17 +176,15 @@ def _presence(atom: Atom) -> _Indexed | None:
 
 def _equality(atom: Atom) -> _Indexed | None:
     match atom:
-        case Atom(operand, Op.EQ | Op.IN, kind, constant, False) if (
-            kind in _KEY_KINDS and operand.form is not Form.TIME
-        ):
-            constants = constant if isinstance(constant, tuple) else (constant,)
+        case Atom(operand, Op.EQ | Op.IN, kind, _, False) if kind in KEY_KINDS and operand.form is not Form.TIME:
+            constants = atom.constants
         case Atom(operand, Op.EXISTS, kind, tuple(constants), False, (Probe(Op.EQ | Op.IN, False),)) if (
-            kind in _KEY_KINDS
+            kind in KEY_KINDS
         ):
             pass
         case _:
             return None
-    return _looked_up(KeyPart(operand, _KEY_KINDS[kind]), constants)
+    return _looked_up(KeyPart(operand, KEY_KINDS[kind]), constants)
 
 
 def _looked_up(part: KeyPart, constants: tuple[Constant, ...]) -> _Indexed | None:
@@ -199,7 +197,7 @@ def _looked_up(part: KeyPart, constants: tuple[Constant, ...]) -> _Indexed | Non
 
 
 def _fan_out(atom: Atom) -> int:
-    return len(atom.constant) if isinstance(atom.constant, tuple) else 1
+    return len(atom.constants)
 
 
 def _affix(atom: Atom, op: Op) -> str:
@@ -234,9 +232,8 @@ def _without_implied(atoms: list[Atom], indexed: list[_Indexed]) -> list[Atom]:
         if atom.op is Op.HAS and not atom.negated:
             return any(part.operand.root is root and part.operand.path[: len(path)] == path for part in found)
         if atom.operand.form is Form.TYPE and atom.op in {Op.EQ, Op.IN} and not atom.negated:
-            names = atom.constant if isinstance(atom.constant, tuple) else (atom.constant,)
             return any(
-                part.operand.path == path and part.operand.root is root and _KEY_TYPES[part.kind] <= set(names)
+                part.operand.path == path and part.operand.root is root and _KEY_TYPES[part.kind] <= set(atom.constants)
                 for part in found
                 if part.operand.form in _TYPED
             )

@@ -90,9 +90,8 @@ def _merge_equalities(alternatives: tuple[Conjunction, ...]) -> tuple[Conjunctio
     groups: dict[tuple[Operand, ConstantKind, bool], dict[Constant, None]] = {}
     for alternative in alternatives:
         match alternative:
-            case Conjunction((Atom(operand, Op.EQ | Op.IN, kind, constant, False),), ()):
-                constants = constant if isinstance(constant, tuple) else (constant,)
-                groups.setdefault((operand, kind, False), {}).update(dict.fromkeys(constants))
+            case Conjunction((Atom(operand, Op.EQ | Op.IN, kind, _, False) as atom,), ()):
+                groups.setdefault((operand, kind, False), {}).update(dict.fromkeys(atom.constants))
             case Conjunction((Atom(operand, Op.EXISTS, kind, tuple(constants), False, (probe,)),), ()) if (
                 constants and probe in EQUAL_PROBES
             ):

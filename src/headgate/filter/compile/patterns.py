@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.filter.cel.ast import And, Call, Compare, Comparison, Node, Not, Or
-from headgate.filter.cel.build import call, joined, literal, method
+from headgate.filter.cel.build import LOWER_ASCII, call, joined, literal, method
 
 ALTERNATIVES_MAX: Final = 32
 """Texts that a pattern may be written out as."""
@@ -187,7 +187,9 @@ def _joined(before: _Sequence, after: _Sequence) -> _Sequence:
 
 
 def _condition(subject: Node, alternative: _Alternative, *, fold: bool) -> Node:
-    pieces = [_lower(piece) if fold and isinstance(piece, str) else piece for piece in alternative.pieces]
+    pieces = [
+        piece.translate(LOWER_ASCII) if fold and isinstance(piece, str) else piece for piece in alternative.pieces
+    ]
     # An open end may stop before what asks for nothing.
     if not alternative.start and pieces and pieces[0] in _NOTHING:
         pieces.pop(0)
@@ -269,10 +271,6 @@ def _like(piece: _Piece) -> str:
 
 LIKE: Final = "@like"
 """The method that stands for `Op.LIKE`; no filter can write it."""
-
-
-def _lower(text: str) -> str:
-    return "".join(character.lower() if character.isascii() else character for character in text)
 
 
 def _longer(subject: Node, least: int) -> Node:

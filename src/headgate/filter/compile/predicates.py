@@ -20,6 +20,13 @@ KINDS: Final = {
     LiteralKind.DOUBLE: ConstantKind.NUMBER,
     LiteralKind.STRING: ConstantKind.STRING,
 }
+TYPES: Final = {
+    ConstantKind.STRING: frozenset({"string"}),
+    ConstantKind.NUMBER: frozenset({"int", "uint", "double"}),
+    ConstantKind.BOOL: frozenset({"bool"}),
+    ConstantKind.NULL: frozenset({"null_type"}),
+}
+"""Names of the types that a value equal to a constant of a kind may have."""
 ORDERS: Final = {Comparison.LT: Op.LT, Comparison.LE: Op.LE, Comparison.GT: Op.GT, Comparison.GE: Op.GE}
 EQUAL_PROBES: Final = (Probe(Op.EQ, lenient=True), Probe(Op.IN, lenient=True))
 METHODS: Final = {"startsWith": Op.STARTS, "endsWith": Op.ENDS, "contains": Op.CONTAINS, LIKE: Op.LIKE}
@@ -35,6 +42,11 @@ class Atom:
     constant: Constant | tuple[Constant, ...] = None
     negated: bool = False
     probes: tuple[Probe, ...] = ()
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """All of them, also where it is one."""
+        return self.constant if isinstance(self.constant, tuple) else (self.constant,)
 
 
 @dataclass(frozen=True, slots=True)

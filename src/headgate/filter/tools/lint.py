@@ -15,9 +15,6 @@ from headgate.filter.compile.plan import CompiledFilter, Constant, ConstantKind,
 from headgate.filter.tools.algebra import Meaning, Row, Value
 from headgate_api.limits import LINT_CANDIDATES_MAX
 
-_PREFIX: Final = "prefix"
-_PLACE: Final = "place"
-
 
 @dataclass(frozen=True, slots=True)
 class Related:
@@ -45,12 +42,12 @@ _NOTHING: Final = Related()
 
 
 class _Anchor(NamedTuple):
-    """A comparison that a row is found by."""
+    """A comparison that a row is found by: EQ or STARTS with a constant, or any other one of the place."""
 
-    how: str
     operand: Operand
-    kind: ConstantKind
-    constant: Constant
+    op: Op | None = None
+    kind: ConstantKind = ConstantKind.NONE
+    constant: Constant = None
 
 
 class FilterIndex:
@@ -75,7 +72,7 @@ class FilterIndex:
             for row in meaning.exact_rows:
                 rarest = min(_anchors(row), key=rarity.__getitem__, default=None)
                 self._found[rarest][cel] = None
-                if rarest is not None and rarest.how == _PREFIX and isinstance(rarest.constant, str):
+                if rarest is not None and rarest.op is Op.STARTS and isinstance(rarest.constant, str):
                     self._lengths[rarest.operand].add(len(rarest.constant))
 
     def of(self, name: str) -> Related:
@@ -109,22 +106,22 @@ class FilterIndex:
     def _ways_in(self, row: Row) -> Iterator[_Anchor]:
         """Every anchor of a row that may contain this one."""
         for operand, place in row.places.items():
-            texts = [atom.constant for atom in place.atoms if atom.op is Op.STARTS and not atom.negated]
-            yield from self._ways_at(operand, place.values[0] if place.values else None, texts)
+            yield from self._ways_at(operand, place.values[0] if place.values else None, place.texts[Op.STARTS])
             for form, value in place.forms():
-                yield from self._ways_at(form, value, ())
+                yield from self._ways_at(form, value)
             for length in range(1, len(operand.path) + 1):  # that something is there
-                yield _Anchor(_PLACE, Operand(operand.root, operand.path[:length]), ConstantKind.NONE, None)
+                yield _Anchor(Operand(operand.root, operand.path[:length]))
 
-    def _ways_at(self, operand: Operand, value: Value | None, texts: Iterable[object]) -> Iterator[_Anchor]:
-        yield _Anchor(_PLACE, operand, ConstantKind.NONE, None)
+    def _ways_at(self, operand: Operand, value: Value | None, texts: Iterable[str] = ()) -> Iterator[_Anchor]:
+        yield _Anchor(operand)
         if value is not None:
-            yield _Anchor("", operand, *value)
-            texts = [value[1]]
+            kind, constant = value
+            yield _Anchor(operand, Op.EQ, kind, constant)
+            texts = [constant] if isinstance(constant, str) else []
         for text in texts:
             for length in self._lengths.get(operand, ()):
-                if isinstance(text, str) and length <= len(text):
-                    yield _Anchor(_PREFIX, operand, ConstantKind.STRING, text[:length])
+                if length <= len(text):
+                    yield _Anchor(operand, Op.STARTS, ConstantKind.STRING, text[:length])
 
 
 def _anchors(row: Row) -> Iterator[_Anchor]:
@@ -132,10 +129,8 @@ def _anchors(row: Row) -> Iterator[_Anchor]:
     for operand, place in row.places.items():
         if place.values is not None and len(place.values) == 1:
             ((kind, constant),) = place.values
-            yield _Anchor("", operand, kind, constant)
+            yield _Anchor(operand, Op.EQ, kind, constant)
+        elif starts := place.texts[Op.STARTS]:
+            yield _Anchor(operand, Op.STARTS, ConstantKind.STRING, starts[0])
         else:
-            prefixes = [atom for atom in place.atoms if atom.op is Op.STARTS and not atom.negated]
-            if prefixes and isinstance(prefixes[0].constant, str):
-                yield _Anchor(_PREFIX, operand, ConstantKind.STRING, prefixes[0].constant)
-            else:
-                yield _Anchor(_PLACE, operand, ConstantKind.NONE, None)
+            yield _Anchor(operand)

@@ -25,7 +25,7 @@ from headgate.filter.cel.ast import (
     Not,
     Or,
 )
-from headgate.filter.cel.build import attribute, call, literal, one_of
+from headgate.filter.cel.build import LOWER_ASCII, attribute, call, literal, one_of
 from headgate.filter.cel.like import Pattern, like, plain_text
 from headgate.filter.cel.like import parse_pattern as parse_like
 from headgate.filter.dialects.pulsar.tree import (
@@ -126,9 +126,9 @@ def _text(operator: Operator, name: str, texts: list[str]) -> Truth:
         case Operator.STARTS_WITH:
             return _called(name, "startsWith", texts[0], str.startswith)
         case Operator.STARTS_WITH_IGNORE_CASE:
-            return _called(name, "startsWith", _lower(texts[0]), str.startswith, _lower_call)
+            return _called(name, "startsWith", texts[0].translate(LOWER_ASCII), str.startswith, _lower_call)
         case Operator.CONTAINS_IGNORE_CASE:
-            return _called(name, "contains", _lower(texts[0]), str.__contains__, _lower_call)
+            return _called(name, "contains", texts[0].translate(LOWER_ASCII), str.__contains__, _lower_call)
         case Operator.DOES_NOT_CONTAIN:
             return _text(Operator.CONTAINS, name, texts).negated()
         case Operator.DOES_NOT_CONTAIN_IGNORE_CASE:
@@ -184,11 +184,6 @@ def _in_a_number_or_flag(text: str) -> bool:
 
 def _as_text(name: str) -> Node:
     return attribute(name) if name in TEXT_ATTRIBUTES else call("string", attribute(name))
-
-
-def _lower(text: str) -> str:
-    """As CEL's lowerAscii: of other letters than A to Z the case counts."""
-    return re.sub("[A-Z]", lambda found: found[0].lower(), text)
 
 
 def _lower_call(node: Node) -> Node:
