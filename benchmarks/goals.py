@@ -3,10 +3,13 @@
     python -m benchmarks.goals                          what this checkout reaches
     python -m benchmarks.goals --before ../older        each program also with the code of another checkout, in turns
     python -m benchmarks.goals --only ingress dispatch  these programs alone
+    python -m benchmarks.goals --before ../older --own  the other checkout runs its own programs, in its environment
 
-Each figure comes from one of the other programs here. With `--rounds` each program runs several times, and the table
-has the medians. Where a goal is not reached, the table says what takes most: by `benchmarks.budget`, or by the program
-itself. A program that cannot run with the other code leaves its cells empty. The whole takes about half an hour.
+By default the programs of this checkout measure both, so that both are measured alike; with an older checkout, whose
+modules have other names, they cannot. Each figure comes from one of the other programs here. With `--rounds` each
+program runs several times, and the table has the medians. Where a goal is not reached, the table says what takes most:
+by `benchmarks.budget`, or by the program itself. A program that cannot run with the other code leaves its cells empty.
+The whole takes about half an hour.
 """
 
 from __future__ import annotations
@@ -83,15 +86,16 @@ class CannotRunError(Exception):
     """A program ended with an error."""
 
 
-def printed(line: str, checkout: Path) -> Lines:
-    """What a program of this folder prints with the code of a checkout.
+def printed(line: str, checkout: Path, own: bool) -> Lines:
+    """What a program prints with the code of a checkout: a program of this folder, or of the checkout's `own`.
 
     Raises:
         CannotRunError: It ended with an error.
     """
-    command = [sys.executable, "-m", *f"benchmarks.{line}".split()]
-    paths = {"PYTHONPATH": f"{checkout / 'src'}:{HERE}"}
-    done = subprocess.run(command, cwd=HERE, env=os.environ | paths, stdout=subprocess.PIPE, text=True)
+    home, python = (checkout, str(checkout / ".venv/bin/python")) if own else (HERE, sys.executable)
+    command = [python, "-m", *f"benchmarks.{line}".split()]
+    paths = {"PYTHONPATH": f"{checkout / 'src'}:{home}"}
+    done = subprocess.run(command, cwd=home, env=os.environ | paths, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise CannotRunError(f"{' '.join(command[1:])} ended with {done.returncode} with the code of {checkout}")
     return [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
@@ -273,8 +277,10 @@ PROGRAMS: Final = (
 class Runs:
     """What the programs have printed."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: bool) -> None:
+        """`own`: another checkout runs its own programs."""
         self._lines: dict[tuple[Path, str], list[Lines]] = {}
+        self._own = own
         self._progress = Console(stderr=True)
 
     def run(self, line: str, checkouts: Sequence[Path], rounds: int) -> None:
@@ -283,7 +289,9 @@ class Runs:
             for checkout in checkouts if number % 2 == 0 else reversed(checkouts):
                 self._progress.print(f"benchmarks.{line}, round {number + 1} of {rounds}, {checkout.name}")
                 try:
-                    self._lines.setdefault((checkout, line), []).append(printed(line, checkout))
+                    self._lines.setdefault((checkout, line), []).append(
+                        printed(line, checkout, self._own and checkout != HERE)
+                    )
                 except CannotRunError as error:
                     if checkout == HERE:
                         raise SystemExit(f"error: {error}") from None
@@ -332,9 +340,9 @@ class Row:
     largest: str
 
 
-def rows(programs: Sequence[Program], before: Path | None, rounds: int) -> Iterator[Row]:
+def rows(programs: Sequence[Program], before: Path | None, own: bool, rounds: int) -> Iterator[Row]:
     """Runs the programs; a row for each figure."""
-    runs = Runs()
+    runs = Runs(own)
     for program in programs:
         runs.run(program.line, [HERE] if before is None else [before, HERE], rounds)
     for program in programs:
@@ -351,13 +359,14 @@ def main() -> None:
     """Parses the flags, runs, prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, help="another checkout, with its connector built")
+    parser.add_argument("--own", action="store_true", help="the other checkout runs its own programs")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each program with the code of each checkout")
     names = list(dict.fromkeys(program.name for program in PROGRAMS))
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="these programs alone")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line instead of a table")
     arguments = parser.parse_args()
     programs = [program for program in PROGRAMS if program.name in arguments.only]
-    found = list(rows(programs, arguments.before and arguments.before.resolve(), arguments.rounds))
+    found = list(rows(programs, arguments.before and arguments.before.resolve(), arguments.own, arguments.rounds))
     if arguments.json:
         for row in found:
             print(json.dumps(asdict(row)))

@@ -21,13 +21,13 @@ BUDGETED = Figure("ms", 1, last("ms", what=""), lambda lines: lines[0], budget="
 def figures(monkeypatch: pytest.MonkeyPatch, outputs: dict[tuple[Path, str], list[Lines]]) -> list[Row]:
     """The rows of a program whose runs print these, one after the other."""
 
-    def printed(line: str, checkout: Path) -> Lines:
+    def printed(line: str, checkout: Path, own: bool) -> Lines:
         if (checkout, line) not in outputs:
             raise CannotRunError("no such module")
         return outputs[checkout, line].pop(0)
 
     monkeypatch.setattr("benchmarks.goals.printed", printed)
-    return list(rows([Program("one --json", (SLOW, RATE, BUDGETED))], BEFORE, 3))
+    return list(rows([Program("one --json", (SLOW, RATE, BUDGETED))], BEFORE, False, 3))
 
 
 def run(us: float, per_s: float) -> Lines:
