@@ -644,6 +644,8 @@ CORES_A_DISPATCHER: Final = 4
 """A new server has one dispatcher for so many: fronts, matcher and subscribers need the others."""
 DISPATCHERS_MAX: Final = 16
 """Processes that deliver: every one of them writes and syncs an outbox, and the matcher's tasks connect to all."""
+SOCKET_PATH_BYTES_MAX: Final = 107
+"""Of a Unix socket's path, of which each process has some: what Linux takes."""
 LINK_PARTITIONS_MAX: Final = 1_024
 """Partitions of one run: sixteen times what the settings allow."""
 LINK_RUNS_MAX: Final = 8

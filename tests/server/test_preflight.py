@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.serve import exit_status
-from headgate.server import datadir, listening
+from headgate.server import datadir, listening, preflight
 from headgate.settings import Settings
 from headgate.testing.server import free_port
+from headgate_api.errors import InvalidInputError
 from tests.commands import refused, serve
 
 HEADGATE = Path(sys.executable).with_name("headgate")
@@ -107,3 +108,23 @@ def test_a_data_directory_of_another_server_is_told(tmp_path: Path) -> None:
         status, lines = serve(tmp_path)
     error, _ = refused(lines)
     assert (status, error) == (1, f"error: another server uses the data directory {tmp_path}")
+
+
+@pytest.mark.parametrize(("length", "fits"), [(107, True), (108, False)])
+def test_a_data_directory_whose_sockets_cannot_be_opened_is_refused(tmp_path: Path, length: int, fits: bool) -> None:
+    """And one that is not refused has sockets that can be."""
+    longest = Settings(data=tmp_path).dispatcher_socket(0)
+    data = tmp_path / ("d" * (length - len(os.fsencode(longest)) - 1))
+    settings = Settings(data=data, dispatchers=1)
+    assert len(os.fsencode(settings.dispatcher_socket(0))) == length
+    settings.run_directory.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        if fits:
+            preflight.check_settings(settings)
+            listener.bind(str(settings.dispatcher_socket(0)))
+        else:
+            with pytest.raises(InvalidInputError, match="has 108 bytes, and a socket's path may have 107") as refusal:
+                preflight.check_settings(settings)
+            assert refusal.value.hint.startswith("a shorter --data, or a relative one")
+            with pytest.raises(OSError, match="too long"):
+                listener.bind(str(settings.dispatcher_socket(0)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import stat
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from headgate.storage import sqlite
 from headgate.storage.files import DispatcherDirectory
 from headgate.storage.keyring import keyring_of
 from headgate_api.errors import FatalError, HeadgateError, InvalidInputError, UnavailableError
+from headgate_api.limits import SOCKET_PATH_BYTES_MAX
 
 _log = structlog.get_logger(__name__)
 
@@ -65,6 +67,7 @@ def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> 
             f"{settings.fronts} fronts need as many partitions of the log, and there are {settings.partitions}",
             hint=f"--fronts {settings.partitions}, or --partitions {settings.fronts}: it may only grow",
         )
+    _check_socket_paths(settings)
     check_tls(settings)
     keyring_of(settings)
     if settings.has_authentication:
@@ -72,6 +75,22 @@ def check_settings(settings: Settings, cluster: ClusterConfig | None = None) -> 
 
         authenticator_of(settings)
     listening.check_not_open(settings)
+
+
+def _check_socket_paths(settings: Settings) -> None:
+    """A process whose socket cannot be opened would be started again for ever."""
+    sockets = (
+        settings.dispatcher_socket(settings.dispatchers - 1),
+        settings.front_socket(settings.fronts - 1),
+        settings.log_wakeups(settings.partitions - 1),
+    )
+    longest = max(map(os.fsencode, sockets), key=len)
+    if len(longest) > SOCKET_PATH_BYTES_MAX:
+        raise InvalidInputError(
+            f"the data directory's path is too long: the Unix socket {os.fsdecode(longest)} has {len(longest)} bytes,"
+            f" and a socket's path may have {SOCKET_PATH_BYTES_MAX}",
+            hint=f"a shorter --data, or a relative one: cd {settings.data.parent} and --data {settings.data.name}",
+        )
 
 
 def check_machine(settings: Settings, cluster: ClusterConfig | None = None) -> None:
