@@ -16,7 +16,7 @@ from typing import Protocol
 
 import pytest
 
-from headgate.backend.kafka.events import EventPage
+from headgate.backend.kafka.scan import EventPage
 from headgate.event.arrow import from_batch_all
 from headgate.ingress.encode import Entries
 from headgate.ingress.partitions import EventAppender

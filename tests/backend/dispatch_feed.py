@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from confluent_kafka import Producer
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.outbox_records import HEADER, encode_hello, encode_passed
+from headgate.backend.kafka.outbox_records import HEADER, HelloRecord, PassedRecord, encode
 from headgate.backend.kafka.records import encode_record
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.objects.kinds.routing import Target
@@ -71,9 +71,7 @@ class Feed:
         self.next = [0] * SOURCES
         self._matched = [0] * SOURCES
         for source in range(SOURCES):
-            hello = encode_hello(
-                run=1, generation=1, partition=source, start=0, partitions=SOURCES, outbox_partitions=self._partitions
-            )
+            hello = encode(HelloRecord(1, 1, source, 0, SOURCES, self._partitions))
             for partition in range(self._partitions):
                 self._produce(self._outbox, partition, [(HEADER, hello)])
         self.flush()
@@ -105,7 +103,7 @@ class Feed:
                     headers, value = encode_event(1, 1, source, offset, rows, event, broker=self._broker)
                     self._produce(self._outbox, partition, headers, value)
             self._matched[source] = self.next[source]
-            passed = encode_passed(run=1, generation=1, partition=source, passed=self.next[source])
+            passed = encode(PassedRecord(1, 1, source, self.next[source]))
             for partition in range(self._partitions):
                 self._produce(self._outbox, partition, [(HEADER, passed)])
         self.flush()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from confluent_kafka import Producer
 
-from headgate.backend.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
+from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.outbox_reader import OutboxMember
 from headgate.backend.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage, OutboxState
 from headgate.backend.kafka.records import RecordError, decode_stored, encode_record
@@ -23,6 +23,8 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.objects.kinds.routing import DeliveryRules, RoutingTable, Target
 from headgate.outbox.shards import dispatcher_of
 from headgate_api.event.model import Event
+from tests.backend.outbox_stream import commit
+from tests.backend.stores import kafka_config
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_atom, random_filter
 
@@ -41,16 +43,7 @@ ALLOWED = {
 
 def world_config(bootstrap: str, prefix: str) -> KafkaConfig:
     """A deployment with two source and three outbox partitions."""
-    one = TopicConfig(replication=1, min_insync=1)
-
-    def records(partitions: int) -> RecordsConfig:
-        return RecordsConfig(partitions=partitions, replication=1, min_insync=1)
-
-    topics = TopicsConfig(
-        **{"events": records(SOURCES), "outbox": records(OUTBOX), "refused": records(1)},
-        **dict.fromkeys(("progress", "runs", "objects", "changelog", "reports", "numbers"), one),
-    )
-    return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)
+    return kafka_config(bootstrap, prefix, events=SOURCES, outbox=OUTBOX)
 
 
 @functools.cache
@@ -193,21 +186,21 @@ class Reader:
         self.rows: dict[tuple[int, int, int], list[tuple[int, dict[int, Verdict]]]] = defaultdict(list)
         """By outbox partition, source and offset: generation and targets, for each time that it counted."""
         self.delays_s: dict[tuple[int, int], float] = {}  # of the last row of an event
+        self._waiting: dict[int, Checkpoint] = {}
         self._config = config
 
     def run(self, stop: threading.Event) -> None:
         self._reports = RunReports(self._config)
         member = OutboxMember(self._config, self)
-        waiting: dict[int, Checkpoint] = {}
         committed_at = time.monotonic()
         try:
             while not stop.is_set():
                 for page in member.read(0.02):
                     self._take(page)
-                    waiting[page.checkpoint.partition] = page.checkpoint
+                    self._waiting[page.checkpoint.partition] = page.checkpoint
                 if time.monotonic() - committed_at >= COMMIT_S:
                     committed_at = time.monotonic()
-                    member.commit(waiting.values())
+                    commit(member, self._waiting.values())
         finally:
             member.close()
             self._reports.close(5.0)
@@ -237,6 +230,7 @@ class Reader:
     def revoked(self, partitions: Sequence[int], *, is_lost: bool) -> None:
         for partition in partitions:
             self._reports.revoked(partition)
+            self._waiting.pop(partition, None)
 
     def passed_over(self, partition: int, offset: int, error: RecordError) -> None:
         raise AssertionError(error)

@@ -11,15 +11,7 @@ from headgate.objects.store.store import Store
 
 
 class ControlProcess:
-    """One of them.
-
-    Args:
-        config: Of the deployment.
-        path: Its cache.
-        name: Its name.
-        leads: Whether it takes the lead.
-        now_s: The time that it believes in; None: the machine's.
-    """
+    """One of them, which believes in the time `now_s`; None: the machine's."""
 
     def __init__(
         self, config: KafkaConfig, path: Path, name: str = "a", *, leads: bool = True, now_s: float | None = None
@@ -31,9 +23,7 @@ class ControlProcess:
 
     def _open(self, *, leads: bool, now_s: float | None = None) -> None:
         clock = {} if now_s is None else {"clock_s": lambda: now_s}
-        self.objects = KafkaObjects.open(
-            self.path, self.config, self.name, on_lost=lambda _reason: self.lost.set(), **clock
-        )
+        self.objects = KafkaObjects(self.path, self.config, self.name, on_lost=lambda _reason: self.lost.set(), **clock)
         self.store = Store.open(self.path, committer=self.objects)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -45,6 +35,11 @@ class ControlProcess:
         """Starts the thread."""
         self._thread = threading.Thread(target=self.objects.follow, args=(self._stop,), daemon=True)
         self._thread.start()
+
+    def catch_up(self) -> None:
+        """Applies what the topic has now, where no thread does."""
+        with self.objects._turn():
+            self.objects._catch_up()
 
     def reopen(self) -> None:
         """The process ends and starts again, and takes the lead."""

@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 
 from headgate.backend.kafka.outbox_reader import OutboxMember
-from headgate.backend.kafka.outbox_records import Checkpoint, OutboxState
+from headgate.backend.kafka.outbox_records import OutboxState
 from headgate.backend.kafka.records import RecordError
-from tests.backend.outbox_stream import outbox_config
+from tests.backend.outbox_stream import commit, outbox_config
 
 PAGES_A_COMMIT = 3
 
@@ -44,16 +44,14 @@ class Owner:
 
 def main(bootstrap: str, prefix: str) -> None:
     reader = OutboxMember(outbox_config(bootstrap, prefix), Owner())
-    waiting: dict[int, Checkpoint] = {}
     pages = 0
     while True:
         for page in reader.read(0.2):
             partition = page.checkpoint.partition
             rows = [[each.source, each.offset, each.generation, t] for each in page.events for t, _ in each.targets]
             say(partition=partition, rows=rows)
-            waiting[partition] = page.checkpoint
             pages += 1
-            if pages % PAGES_A_COMMIT == 0 and reader.commit([page.checkpoint]):
+            if pages % PAGES_A_COMMIT == 0 and commit(reader, [page.checkpoint]):
                 say(committed=partition)
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from confluent_kafka import KafkaException, TopicPartition
+
 from headgate.backend.config import KafkaConfig
+from headgate.backend.kafka.outbox_reader import OutboxMember
 from headgate.backend.kafka.outbox_records import (
     EVENT,
     HEAD,
     HEADER,
     TARGET,
+    Checkpoint,
+    HelloRecord,
     OutboxKind,
-    encode_hello,
-    encode_over,
-    encode_passed,
+    OverRecord,
+    PassedRecord,
+    encode,
+    encode_state,
 )
 from headgate.backend.kafka.records import encode_record
 from headgate.event.kafka import Header
@@ -29,9 +35,7 @@ BROKER = "default/default/1b4e28ba"
 
 def outbox_config(bootstrap: str, prefix: str) -> KafkaConfig:
     """A deployment whose outbox has more partitions than there are members."""
-    config = kafka_config(bootstrap, prefix)
-    outbox = config.topics.outbox.model_copy(update={"partitions": OUTBOX_PARTITIONS})
-    return config.model_copy(update={"topics": config.topics.model_copy(update={"outbox": outbox})})
+    return kafka_config(bootstrap, prefix, outbox=OUTBOX_PARTITIONS)
 
 
 @dataclass(frozen=True)
@@ -78,15 +82,8 @@ class Run:
     def hello(self, starts: Sequence[int]) -> Iterator[Record]:
         for partition in range(self.partitions):
             for source, start in enumerate(starts):
-                header = encode_hello(
-                    run=self.number,
-                    generation=self.generation,
-                    partition=source,
-                    start=start,
-                    partitions=self.sources,
-                    outbox_partitions=self.partitions,
-                )
-                yield Record(partition, [(HEADER, header)])
+                hello = HelloRecord(self.number, self.generation, source, start, self.sources, self.partitions)
+                yield Record(partition, [(HEADER, encode(hello))])
 
     def events(self, source: int, offset: int) -> Iterator[Record]:
         """An event's records, one in each outbox partition that has targets of it."""
@@ -97,11 +94,25 @@ class Run:
                 yield Record(partition, headers, value)
 
     def passed(self, source: int, passed: int) -> Iterator[Record]:
-        header = encode_passed(run=self.number, generation=self.generation, partition=source, passed=passed)
+        header = encode(PassedRecord(self.number, self.generation, source, passed))
         for partition in range(self.partitions):
             yield Record(partition, [(HEADER, header)])
 
     def over(self) -> Iterator[Record]:
-        header = encode_over(run=self.number, generation=self.generation)
+        header = encode(OverRecord(self.number, all_before=False, generation=self.generation))
         for partition in range(self.partitions):
             yield Record(partition, [(HEADER, header)])
+
+
+def commit(member: OutboxMember, places: Iterable[Checkpoint]) -> bool:
+    """Commits for the group, as a dispatcher does in its transactions; False while the group is changing."""
+    mine = [
+        TopicPartition(member._topic, each.partition, each.offset, encode_state(each.state))
+        for each in places
+        if each.partition in member._assigned
+    ]
+    try:
+        done = member._consumer.raw.commit(offsets=mine, asynchronous=False) if mine else []
+    except KafkaException:
+        return False
+    return all(place.error is None for place in done)

@@ -12,8 +12,7 @@ from confluent_kafka.admin import NewTopic
 
 from headgate.backend.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
 from headgate.backend.kafka.appender import KafkaAppender
-from headgate.backend.kafka.events import EventPage
-from headgate.backend.kafka.scan import KafkaLog, read_pages
+from headgate.backend.kafka.scan import EventPage, KafkaLog, read_pages
 from headgate.backend.kafka.topics import Admin, wanted_topics
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import event_commit
@@ -102,13 +101,18 @@ class EmbeddedStore:
         self._writers.clear()
 
 
-def kafka_config(bootstrap: str, prefix: str, copies: int = 1) -> KafkaConfig:
-    """A deployment with as many copies of everything."""
+def kafka_config(
+    bootstrap: str, prefix: str, copies: int = 1, *, events: int = PARTITIONS, outbox: int = PARTITIONS
+) -> KafkaConfig:
+    """A deployment with as many copies of everything, and partitions of the topics `events` and `outbox`."""
     insync = max(1, copies - 1)
-    records = RecordsConfig(partitions=PARTITIONS, replication=copies, min_insync=insync)
+    records = {
+        role: RecordsConfig(partitions=count, replication=copies, min_insync=insync)
+        for role, count in {"events": events, "outbox": outbox, "refused": PARTITIONS}.items()
+    }
     state = TopicConfig(replication=copies, min_insync=insync)
     topics = TopicsConfig(
-        **dict.fromkeys(("events", "outbox", "refused"), records),
+        **records,
         **dict.fromkeys(("progress", "runs", "objects", "changelog", "reports", "numbers"), state),
     )
     return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)

@@ -17,11 +17,10 @@ from clusters.kafka import Kafka
 from headgate.backend.config import KafkaConfig
 from headgate.backend.embedded_state import EmbeddedState
 from headgate.backend.kafka import cluster_export
-from headgate.backend.kafka.appender import KafkaAppender
+from headgate.backend.kafka.appender import KafkaAppender, NumberedWriter
 from headgate.backend.kafka.cluster_export import DeploymentRunsError, export_state
 from headgate.backend.kafka.cluster_import import Moved, NotFreshError, import_state
 from headgate.backend.kafka.match_run import OutboxPlaces
-from headgate.backend.kafka.numbered_producers import NumberedWriter
 from headgate.backend.kafka.objects import KafkaObjects
 from headgate.backend.kafka.records import records_of
 from headgate.backend.kafka.topics import Admin
@@ -66,7 +65,7 @@ def silent(*_: object) -> None:
 def put_objects(config: KafkaConfig, path: Path) -> list[tuple[str, str]]:
     """Makes objects as the leading control process does; kinds and uids."""
     with (
-        closing(KafkaObjects.open(path, config, "http://127.0.0.1:1")) as objects,
+        closing(KafkaObjects(path, config, "http://127.0.0.1:1")) as objects,
         closing(Store.open(path, committer=objects)) as store,
     ):
         objects.lead()
@@ -173,7 +172,7 @@ def test_there_and_back(configs: tuple[KafkaConfig, KafkaConfig], tmp_path: Path
                 )
             assert shown(back) == shown(there)
             assert told == {"events": 0, "dead letters": 0, "objects": 0}
-            with closing(KafkaObjects.open(tmp_path / "back.db", second, "http://127.0.0.1:1")):
+            with closing(KafkaObjects(tmp_path / "back.db", second, "http://127.0.0.1:1")):
                 pass
             with closing(Store.open(tmp_path / "back.db")) as store:
                 assert uids(store) == made

@@ -13,6 +13,7 @@ from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.client import (
     Came,
     Delivered,
+    GroupConsumer,
     KafkaDeniedError,
     KafkaUnreachableError,
     TopicConsumer,
@@ -101,3 +102,50 @@ def test_a_reader_that_gets_too_little_is_told(consumer: TopicConsumer, monkeypa
     with pytest.raises(UnavailableError, match="it fails: events/0 does not answer"):
         list(consumer.answers("events/0", 0.0))
     consumer.raw = library
+
+
+@pytest.fixture
+def member() -> Iterator[GroupConsumer]:
+    member = GroupConsumer(KafkaConfig(bootstrap="127.0.0.1:1"), "it fails", "group", 10.0, {}, name="me")
+    library = member.raw
+    yield member
+    member.raw = library
+    member.close()
+
+
+class Sized:
+    """A message of so many bytes, or an error."""
+
+    def __init__(self, size_bytes: int, error: KafkaError | None = None) -> None:
+        self._size_bytes = size_bytes
+        self.error = lambda: error
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+
+@pytest.mark.parametrize(("count_max", "bytes_max", "found"), [(9, 99, 4), (2, 99, 2), (9, 30, 3), (9, 41, 4)])
+def test_a_batch_is_what_has_come_within_its_bounds(
+    member: GroupConsumer, count_max: int, bytes_max: int, found: int
+) -> None:
+    trouble = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+    come, asked = [Sized(10), Sized(10, trouble), Sized(20), Sized(10)], list[float]()
+
+    def poll(timeout_s: float) -> Sized | None:
+        asked.append(timeout_s)
+        return come[len(asked) - 1] if len(asked) <= len(come) else None
+
+    member.raw = cast(Any, SimpleNamespace(poll=poll))
+    assert list(member.batch(0.5, count_max, bytes_max)) == come[:found]
+    assert asked == [0.5, *[0.0] * (found - 1 if found < len(come) else found)], "it waits for the first alone"
+
+
+def test_what_a_callback_fails_with_is_raised_once_by_the_poll_that_called_it(member: GroupConsumer) -> None:
+    def poll(_: float) -> None:
+        with member.calling_back():
+            raise UnavailableError("the callback fails")
+
+    member.raw = cast(Any, SimpleNamespace(poll=poll))
+    with pytest.raises(UnavailableError, match="the callback fails"):
+        member.next(0.0)
+    member.raise_problem()

@@ -21,15 +21,7 @@ from headgate.backend.kafka.matcher import KafkaMatcher, MatcherHooks, wait_slot
 from headgate.backend.kafka.runs import follow_generations
 from headgate.backend.kafka.topics import Admin
 from headgate.match.errors import SparkSlotsError
-from tests.backend.matcher_world import (
-    Filters,
-    Load,
-    Reader,
-    Worker,
-    check_rows,
-    quantile,
-    world_config,
-)
+from tests.backend.matcher_world import Filters, Load, Reader, Worker, check_rows, quantile, world_config
 from tests.support import eventually, times
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

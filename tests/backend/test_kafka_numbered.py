@@ -14,8 +14,7 @@ from clusters.kafka import Kafka
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headgate.backend.kafka.appender import KafkaAppender
-from headgate.backend.kafka.numbered_producers import FencedProducers, NumberedWriter
+from headgate.backend.kafka.appender import FencedProducers, KafkaAppender, NumberedWriter
 from headgate.backend.kafka.records import records_of
 from headgate.event.arrow import StoredEvent, from_batch_all
 from headgate.ingress.encode import Entries
@@ -177,7 +176,7 @@ def test_nothing_is_stored_behind_what_failed(store: KafkaNumbered) -> None:
 def test_a_front_has_so_many_streams_of_numbered_producers(
     store: KafkaNumbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.backend.kafka.numbered_producers.KAFKA_PRODUCER_STREAMS_MAX", 2)
+    monkeypatch.setattr("headgate.backend.kafka.appender.KAFKA_PRODUCER_STREAMS_MAX", 2)
 
     async def work() -> None:
         async with store.publishing() as (front, client):

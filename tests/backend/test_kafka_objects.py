@@ -18,8 +18,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.client import KafkaUnreachableError
-from headgate.backend.kafka.objects import OBJECT_ROWS, KafkaObjects, ObjectsLostError
+from headgate.backend.kafka.objects import OBJECT_ROWS, KafkaObjects, leader_of
 from headgate.backend.kafka.rows import RowRecordError
+from headgate.backend.kafka.state_topic import TopicLostError
 from headgate.objects.store.database import NotLeaderError
 from headgate.objects.store.store import Store
 from headgate.testing.server import free_port
@@ -76,7 +77,7 @@ def caught_up(process: ControlProcess, leader: ControlProcess) -> None:
     """Waits until a process has what the leader has: the end of a transaction is in the topic soon after its answer."""
 
     def same() -> bool:
-        process.objects.catch_up()
+        process.catch_up()
         return dump(process.path) == dump(leader.path)
 
     eventually(same)
@@ -102,7 +103,7 @@ def test_followers_tell_the_same_changes_with_the_same_versions(start: Start) ->
         assert [each.result() for each in told] == [expected, expected]
     assert dump(one.path) == dump(two.path) == dump(leader.path)
     assert one.store.snapshot() == leader.store.snapshot()
-    assert one.objects.leader() == "a"
+    assert leader_of(one.path) == "a"
     assert not leader.lost.is_set(), "it has taken its own writes for another's"
 
 
@@ -115,7 +116,7 @@ def test_a_change_under_way_is_seen_by_nobody(start: Start, monkeypatch: pytest.
     commit = writer.commit
 
     def looked_at() -> None:  # every record is in the topic, and the transaction is open
-        assert follower.objects.catch_up() == 0
+        follower.catch_up()
         assert dump(follower.path) == dump(leader.path) == before
         commit()
 
@@ -163,7 +164,7 @@ def test_a_leader_that_writes_nothing_learns_that_it_is_none(start: Start) -> No
     old.follow()
     start("b")
     assert old.lost.wait(30)
-    eventually(lambda: old.objects.leader() == "b")
+    eventually(lambda: leader_of(old.path) == "b")
     assert not old.objects.is_leading
 
 
@@ -311,8 +312,8 @@ def test_another_topic_of_the_name_is_not_mixed_into_a_cache(
         done.result()
     eventually(lambda: config.topic("objects") not in admin.list_topics(timeout=10).topics)
     make_topics(config, "objects")
-    with pytest.raises(ObjectsLostError, match="another topic of this name") as caught:
-        KafkaObjects.open(process.path, config, "b")
+    with pytest.raises(TopicLostError, match="another topic of this name") as caught:
+        KafkaObjects(process.path, config, "b")
     assert "Move control.db away" in caught.value.hint
     assert dump(process.path) == before
     assert names(start("new").store) == []
@@ -322,7 +323,7 @@ def test_objects_of_a_server_without_kafka_are_not_taken_for_a_cache(config: Kaf
     Store.open(tmp_path / "control.db").close()
     before = dump(tmp_path / "control.db")
     with pytest.raises(InvalidInputError, match="objects of a server without Kafka"):
-        KafkaObjects.open(tmp_path / "control.db", config, "a")
+        KafkaObjects(tmp_path / "control.db", config, "a")
     assert dump(tmp_path / "control.db") == before
 
 
@@ -347,7 +348,7 @@ def test_a_record_that_is_no_row_stops_a_reader_at_its_place(
     )
     assert foreign.flush(30) == 0
     with pytest.raises(RowRecordError, match="objects at offset 0: ") as caught:
-        KafkaObjects.open(tmp_path / "control.db", config, "a")
+        KafkaObjects(tmp_path / "control.db", config, "a")
     assert reason in caught.value.message
 
 
@@ -355,4 +356,4 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("headgate.backend.kafka.state_topic.KAFKA_ADMIN_S_MAX", 2.0)
     config = kafka_config(f"127.0.0.1:{free_port()}", "x.")
     with pytest.raises(KafkaUnreachableError, match=config.bootstrap):
-        KafkaObjects.open(tmp_path / "control.db", config, "a")
+        KafkaObjects(tmp_path / "control.db", config, "a")

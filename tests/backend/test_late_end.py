@@ -20,8 +20,7 @@ from clusters.kafka import Kafka
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.backend.kafka.appender import KafkaAppender
-from headgate.backend.kafka.numbered_producers import NumberedWriter
+from headgate.backend.kafka.appender import KafkaAppender, NumberedWriter
 from headgate.backend.kafka.records import records_of
 from headgate.backend.kafka.source import SourceReader
 from headgate.backend.kafka.topics import Admin

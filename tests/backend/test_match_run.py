@@ -16,9 +16,10 @@ from clusters.kafka import Kafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from headgate.backend.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
-from headgate.backend.kafka.match_run import KafkaRun, OutboxDriver, OutboxQueries, check_slots, start_kafka_run
+from headgate.backend.config import KafkaConfig
+from headgate.backend.kafka.match_run import KafkaRun, OutboxQueries, check_slots, start_kafka_run
 from headgate.backend.kafka.records import encode_record
+from headgate.backend.kafka.runs import OutboxDriver
 from headgate.backend.kafka.topics import Admin
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
@@ -28,6 +29,7 @@ from headgate.match.table import MatchTable, build_table
 from headgate.outbox.shards import dispatcher_of
 from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.event.model import Event
+from tests.backend.stores import kafka_config
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_atom, random_filter
 from tests.support import eventually, times
@@ -227,20 +229,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(kafka: Kafka) -> World:
-    one = TopicConfig(replication=1, min_insync=1)
-    records = {"replication": 1, "min_insync": 1}
-    topics = TopicsConfig(
-        events=RecordsConfig(partitions=SOURCES, **records),
-        outbox=RecordsConfig(partitions=OUTBOX, **records),
-        refused=RecordsConfig(partitions=1, **records),
-        progress=one,
-        runs=one,
-        objects=one,
-        changelog=one,
-        reports=one,
-        numbers=one,
-    )
-    config = KafkaConfig(bootstrap=kafka.bootstrap, topic_prefix=f"match{time.monotonic_ns()}.", topics=topics)
+    config = kafka_config(kafka.bootstrap, f"match{time.monotonic_ns()}.", events=SOURCES, outbox=OUTBOX)
     Admin(config).create_missing()
     rng = random.Random(7)
     texts = [*(random_filter(rng) for _ in range(HARD)), *(random_atom(rng) for _ in range(FILTERS - HARD))]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka import numbered_producers
-from headgate.backend.kafka.numbered_producers import FencedProducers
+from headgate.backend.kafka import appender
+from headgate.backend.kafka.appender import FencedProducers
 from headgate.backend.kafka.transactions import EventRecords
 from headgate.ingress.producers import NumberedEntries, ProducerReplacedError
 from headgate_api.errors import OverloadedError, UnavailableError
@@ -53,7 +53,7 @@ class Writer:
 
 def test_a_stream_that_was_given_up_while_it_was_opened_fences_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
     writers = Writers()
-    monkeypatch.setattr(numbered_producers, "NumberedWriter", lambda *_: Writer(writers))
+    monkeypatch.setattr(appender, "NumberedWriter", lambda *_: Writer(writers))
 
     async def main() -> None:
         producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))
@@ -80,8 +80,8 @@ def test_a_stream_that_was_given_up_while_it_was_opened_fences_no_later_one(monk
 def test_one_namespace_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     writers = Writers()
     writers.may_go_on.set()
-    monkeypatch.setattr(numbered_producers, "NumberedWriter", lambda *_: Writer(writers))
-    monkeypatch.setattr(numbered_producers, "KAFKA_PRODUCER_STREAMS_MAX", 4)
+    monkeypatch.setattr(appender, "NumberedWriter", lambda *_: Writer(writers))
+    monkeypatch.setattr(appender, "KAFKA_PRODUCER_STREAMS_MAX", 4)
 
     async def main() -> None:
         producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))
@@ -98,7 +98,7 @@ def test_one_namespace_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -
 def test_what_was_refused_ends_a_stream_and_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     writers = Writers()
     writers.may_go_on.set()
-    monkeypatch.setattr(numbered_producers, "NumberedWriter", lambda *_: Writer(writers))
+    monkeypatch.setattr(appender, "NumberedWriter", lambda *_: Writer(writers))
 
     async def main() -> None:
         producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))

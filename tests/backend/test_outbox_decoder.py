@@ -23,8 +23,7 @@ from headgate.backend.kafka.outbox_records import (
     decode,
     decode_event,
     decode_state,
-    encode_hello,
-    encode_over,
+    encode,
     encode_state,
 )
 from headgate.backend.kafka.records import RecordError
@@ -32,12 +31,7 @@ from headgate.event.kafka import Header
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.takeover import PartitionState, RunState, TakeoverState
 from headgate_api.event.model import Event
-from headgate_api.limits import (
-    LINK_RUNS_MAX,
-    OUTBOX_SOURCES_MAX,
-    OUTBOX_STATE_BYTES_MAX,
-    TAKEOVER_NEAR_MISSES_MAX,
-)
+from headgate_api.limits import LINK_RUNS_MAX, OUTBOX_SOURCES_MAX, OUTBOX_STATE_BYTES_MAX, TAKEOVER_NEAR_MISSES_MAX
 from tests.backend.outbox_stream import BROKER, encode_event
 from tests.event.strategies import events
 
@@ -86,15 +80,13 @@ def test_an_event_comes_back(
 @given(runs, numbers, sources, numbers, st.integers(1, PARTITIONS))
 def test_the_other_kinds_come_back(run: int, generation: int, source: int, number: int, partitions: int) -> None:
     count = min(source + 3, OUTBOX_SOURCES_MAX)
-    hello = encode_hello(
-        run=run, generation=generation, partition=source, start=number, partitions=count, outbox_partitions=partitions
-    )
-    assert read((HEADER, hello)) == HelloRecord(run, generation, source, number, count, partitions)
+    hello = HelloRecord(run, generation, source, number, count, partitions)
+    assert read((HEADER, encode(hello))) == hello
     assert read((HEADER, HEAD.pack(2, 0, run, generation, source, number))) == PassedRecord(
         run, generation, source, number
     )
-    assert read((HEADER, encode_over(run=run, generation=generation))) == OverRecord(run, False)
-    assert read((HEADER, encode_over(run=run - 1, generation=0, and_lower=True))) == OverRecord(run - 1, True)
+    for over in (OverRecord(run, False, generation), OverRecord(run - 1, True)):
+        assert read((HEADER, encode(over))) == over
 
 
 @given(st.lists(st.tuples(st.sampled_from([HEADER, "ce_id"]), st.none() | st.binary(max_size=60)), max_size=3))

@@ -11,8 +11,8 @@ from clusters.kafka import Kafka
 from confluent_kafka import Producer
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.match_run import OutboxDriver, OutboxPlaces
-from headgate.backend.kafka.runs import MatcherLeadLostError, RunRegistry, follow_generations
+from headgate.backend.kafka.match_run import OutboxPlaces
+from headgate.backend.kafka.runs import MatcherLeadLostError, OutboxDriver, RunRegistry, follow_generations
 from headgate.match.driver_link import Message
 from headgate.objects.store.database import NotLeaderError
 from headgate.outbox.link_format import RunActive, RunRejected
@@ -46,7 +46,7 @@ class Driver:
 
     def begin(self, run: int, generation: int) -> None:
         self.outbox.hello(run, generation, START)
-        self.outbox.began(run, generation, START)
+        self.outbox.passed(run, generation, START)
 
     def match(self, run: int, generation: int, below: int) -> None:
         """What the tasks of a query write."""
@@ -120,7 +120,7 @@ def test_a_driver_that_stood_still_starts_nothing_that_counts(
         old.outbox.over(2, 11)
     old.match(1, 10, 20)
     new.match(first, 12, 20)
-    new.outbox.began(first, 12, START | {0: 20, 1: 20})
+    new.outbox.passed(first, 12, START | {0: 20, 1: 20})
     one = Run(first, 12, SOURCES, OUTBOX)
     wanted = {
         (partition, source, offset)
@@ -158,7 +158,7 @@ def test_the_next_run_begins_where_dispatchers_have_committed(
         events.produce(config.topic("events"), b"", partition=number % SOURCES)
     assert events.flush(WAIT_S_MAX) == 0
     one.start(3, 10)
-    one.outbox.began(3, 10, dict.fromkeys(range(SOURCES), 7))
+    one.outbox.passed(3, 10, dict.fromkeys(range(SOURCES), 7))
     deadline = time.monotonic() + WAIT_S_MAX
     while places.starts() != dict.fromkeys(range(SOURCES), 7):
         assert time.monotonic() < deadline, places.starts()

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.backend.config import KafkaConfig, SourceConfig
 from headgate.backend.kafka.client import TopicConsumer
-from headgate.backend.kafka.source import SourceReader
+from headgate.backend.kafka.source import OpenGates, SourceReader
 from headgate_api.errors import HeadgateError
 from headgate_api.event.model import Event
 from tests.backend.contract import BROKER, PARTITIONS
@@ -239,21 +239,21 @@ def test_records_wait_while_there_is_no_broker_and_go_to_the_one_that_is_there(s
     assert {one.event.id for one in known(store)} <= set(written.valid)
 
 
-class Gate:
+class Gate(OpenGates):
     """Refuses odd events, and holds the source while the test says so."""
 
     def __init__(self) -> None:
         self.wait = 1.0
         self.sizes: list[tuple[int, int]] = []
 
-    def wait_s(self) -> float:
+    def wait_s(self, source: SourceConfig) -> float:
         return self.wait
 
-    def check(self, event: Event) -> None:
+    def check(self, source: SourceConfig, event: Event) -> None:
         if int(event.id[1:]) % 2:
             raise HeadgateError("this one may not come in")
 
-    def stored(self, events: int, size_bytes: int) -> None:
+    def stored(self, source: SourceConfig, events: int, size_bytes: int) -> None:
         self.sizes.append((events, size_bytes))
 
 

@@ -33,7 +33,7 @@ class World:
         self.admission.create(Kind.BROKER, document("Broker", "orders"))
         self.now_s = 1_000.0
         policies = EventPolicyCopy(self.store, mode) if mode is not None else None
-        self.gate = SourceGates(self.store, policies, 2, lambda: self.now_s).of(SOURCE)
+        self.gate = SourceGates(self.store, policies, 2, lambda: self.now_s)
 
     def policy(self, sub: str, *filters: dict[str, Any]) -> None:
         version = "eventing.knative.dev/v1alpha1"
@@ -46,9 +46,9 @@ class World:
         self.admission.apply(document("ResourceQuota", "q", "v1", hard={PUBLISH_EVENTS: events}))
 
     def admits(self, kind: str = "paid") -> bool:
-        self.gate.wait_s()
+        self.gate.wait_s(SOURCE)
         try:
-            self.gate.check(Event("1.0", "1", "/s", kind))
+            self.gate.check(SOURCE, Event("1.0", "1", "/s", kind))
         except EventForbiddenError as error:
             return SENDER not in error.message
         return True
@@ -84,13 +84,13 @@ def test_the_default_mode_holds_for_sources_and_no_mode_asks_nobody(
 
 def test_over_its_quota_a_source_waits_as_long_as_its_share_asks(world: World) -> None:
     world.limit(10)
-    assert world.gate.wait_s() == 0
-    world.gate.stored(15, 1_000)
-    assert world.gate.wait_s() == pytest.approx(2.2), "five of ten are its share: two fronts or sources have them"
+    assert world.gate.wait_s(SOURCE) == 0
+    world.gate.stored(SOURCE, 15, 1_000)
+    assert world.gate.wait_s(SOURCE) == pytest.approx(2.2), "five of ten are its share: two fronts or sources have them"
     world.now_s += 2.3
-    assert world.gate.wait_s() == 0
+    assert world.gate.wait_s(SOURCE) == 0
     world.limit(0)
-    assert world.gate.wait_s() > 1e9
+    assert world.gate.wait_s(SOURCE) > 1e9
     world.limit(1_000_000)
     world.now_s += 1
-    assert world.gate.wait_s() == 0
+    assert world.gate.wait_s(SOURCE) == 0

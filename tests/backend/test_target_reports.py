@@ -12,7 +12,13 @@ import pytest
 from clusters.kafka import Kafka
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.changelog import ChangelogWriter, PartitionFencedError, group_identity, restore
+from headgate.backend.kafka.changelog import (
+    ChangelogCommitter,
+    ChangelogWriter,
+    PartitionFencedError,
+    group_identity,
+    restore,
+)
 from headgate.backend.kafka.target_reports import PartitionReports, follow_reports
 from headgate.objects.kinds.routing import Target, TargetReport, ToldFindings
 from tests.backend.dispatch_feed import made_target
@@ -36,7 +42,7 @@ class Owner:
         self.writer = ChangelogWriter(config, PARTITION, group_identity(config))
         PartitionReports(path).close()
         restore(config, PARTITION, [path], threading.Event())
-        self.reports = PartitionReports(path, targets.get, self.writer.committer())
+        self.reports = PartitionReports(path, targets.get, ChangelogCommitter(self.writer))
 
     def close(self) -> None:
         self.reports.close()

@@ -29,7 +29,7 @@ def test_what_waits_decides(waiting: dict[int, int], paused: set[int], found: se
 
 
 def test_a_page_without_events_has_a_size_and_more_events_have_a_larger_one() -> None:
-    checkpoint = Checkpoint(0, 1, OutboxState(), 1)
+    checkpoint = Checkpoint(0, 1, OutboxState())
     stored = StoredEvent("default/default", Event("1.0", "1", "/s", "t", data_kind=DataKind.BINARY, data=bytes(5_000)))
     event = OutboxEvent(0, 0, 0, 1, ((1, 3),), stored, 0)
     none, one, two = (OutboxPage([event] * count, [], checkpoint).size_bytes for count in range(3))

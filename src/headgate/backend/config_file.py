@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
@@ -78,13 +78,9 @@ class SettingsError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """What a file says.
+    """What a file says: `settings` by name, as Settings takes them, and the sections of a deployment, not checked.
 
-    Attributes:
-        settings: Settings by name, as Settings takes them.
-        sections: What it says of a deployment on Kafka, not checked.
-        lines: On which line a name or an item stands, by its place.
-        unknown: Names that are none.
+    `lines` says on which line a name or an item stands, by its place; `unknown` are names that are none.
     """
 
     path: Path
@@ -119,12 +115,12 @@ def read(path: Path) -> ConfigFile:
             settings[section] = inner[name]
     sections = {name: content[name] for name in SECTIONS if content.get(name) is not None}
     plain = ConfigFile(path, settings, sections, lines)
-    unknown = [
+    unknown = (
         plain.fault((name,), "there is no such setting", _alike(str(name), _KNOWN))
         for name in content
         if name not in _KNOWN
-    ]
-    return ConfigFile(path, settings, sections, lines, tuple(unknown))
+    )
+    return replace(plain, unknown=tuple(unknown))
 
 
 def _setting(name: str, value: object) -> object:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -21,48 +21,39 @@ from headgate.delivery.cursors import Cursors
 from headgate.inspect.file_records import DispatcherRecords
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import Chunk, PartitionReader
-from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
+from headgate.outbox.writer import PROGRESS_TARGET
 from headgate.replay.store import ReplayState
 from headgate.storage.files import DispatcherDirectory
 from headgate.storage.sqlite import read_only
 from headgate_api.errors import HeadgateError
 from headgate_api.objects.kinds import Kind
 
-_PARTITION, _OFFSET, _TARGET, _VERDICT = (
-    OUTBOX_SCHEMA.get_field_index(name) for name in ("partition", "offset", "target", "verdict")
-)
+_COLUMNS: Final = ("partition", "offset", "target", "verdict")
 
 
 class UndeliveredRows:
-    """Deliveries that have not ended, by the place of their event; from columns partition, offset, target, verdict."""
+    """Deliveries that have not ended, by the place of their event; `pieces` have the columns `_COLUMNS`."""
 
     def __init__(self, pieces: Sequence[pa.Table]) -> None:
-        self._offsets: dict[int, array[int]] = {}
-        self._targets: dict[int, array[int]] = {}
-        self._verdicts: dict[int, array[int]] = {}
-        self.count = 0
-        for piece in pieces:
-            self.count += piece.num_rows
+        self._of: dict[int, tuple[array[int], array[int], array[int]]] = {}
+        self.count = sum(piece.num_rows for piece in pieces)
         if not self.count:
             return
         whole = pa.concat_tables(pieces)
         for number in pc.unique(whole.column("partition")).to_pylist():
             own = whole.filter(pc.equal(whole.column("partition"), number))
-            own = own.sort_by([("offset", "ascending"), ("target", "ascending")]).combine_chunks()
-            self._offsets[number] = array("q", own.column("offset").to_pylist())
-            self._targets[number] = array("q", own.column("target").to_pylist())
-            self._verdicts[number] = array("b", own.column("verdict").to_pylist())
+            own = own.sort_by([("offset", "ascending"), ("target", "ascending")])
+            offsets, targets, verdicts = (own.column(name).to_pylist() for name in _COLUMNS[1:])
+            self._of[number] = array("q", offsets), array("q", targets), array("b", verdicts)
 
     def of(self, partition: int, offset: int) -> list[tuple[int, int]]:
         """Target and verdict of an event's deliveries, by target; each target once."""
-        offsets = self._offsets.get(partition)
-        if offsets is None:
+        if partition not in self._of:
             return []
-        row, found = bisect_left(offsets, offset), dict[int, int]()
-        while row < len(offsets) and offsets[row] == offset:
-            target = self._targets[partition][row]
-            found[target] = max(found.get(target, 0), self._verdicts[partition][row])
-            row += 1
+        offsets, targets, verdicts = self._of[partition]
+        found = dict[int, int]()
+        for row in range(bisect_left(offsets, offset), bisect_right(offsets, offset)):
+            found[targets[row]] = max(found.get(targets[row], 0), verdicts[row])
         return list(found.items())
 
 
@@ -102,17 +93,17 @@ class EmbeddedState:
         self.dispatchers: Final = tuple(dispatchers)
         self.control: Final = data / "control.db"
         partitions = self.log.partitions()
-        records = [DispatcherRecords(own, "stop") for own in self.dispatchers]
-        cursors = [one.cursors() for one in records]
-        known = list(zip(records, cursors, strict=True))
+        records = {own: DispatcherRecords(own, "stop") for own in self.dispatchers}
+        known = [(own, one, one.cursors()) for own, one in records.items()]
         self.passed: Final = {
-            number: min((one.watermark(number, cursor) for one, cursor in known), default=0) for number in partitions
+            number: min((one.watermark(number, cursors) for _, one, cursors in known), default=0)
+            for number in partitions
         }
         pulls = subscription_targets(self.control)
         pieces: list[pa.Table] = []
         unread = 0
-        for own, one, cursor in zip(self.dispatchers, records, cursors, strict=True):
-            pieces += self._undelivered(own, cursor, pulls)
+        for own, one, cursors in known:
+            pieces += self._undelivered(own, cursors, pulls)
             unread += self._unread(own, one, pulls)
         self.undelivered: Final = UndeliveredRows(pieces)
         self.left: Final = LeftBehind(unread, sum(running_replays(own.replays) for own in self.dispatchers))
@@ -132,8 +123,6 @@ class EmbeddedState:
         with read_only(self.control) as connection:
             return objects_by_kind(connection)
 
-    # --- inside -------------------------------------------------------------------------------------
-
     def _chunks(self, number: int, *, matched: bool) -> Iterator[tuple[int, int, Chunk]]:
         passed = self.passed[number]
         with PartitionReader(self.log.partition(number), start=0 if matched else passed) as reader:
@@ -150,16 +139,14 @@ class EmbeddedState:
 
         with PartitionReader(Partition(own.outbox, "stop"), start=max(0, cursors.oldest_needed)) as reader:
             while (chunk := reader.read()) is not None:
-                batch = chunk.batch
-                columns = [batch.column(index).to_pylist() for index in (_PARTITION, _OFFSET, _TARGET, _VERDICT)]
+                columns = [chunk.batch.column(name).to_pylist() for name in _COLUMNS]
                 rows = [
                     row
                     for position, row in enumerate(zip(*columns, strict=True), chunk.first_offset)
                     if row[2] != PROGRESS_TARGET and row[1] < self.passed.get(row[0], 0) and waits(row[2], position)
                 ]
                 if rows:
-                    names = ("partition", "offset", "target", "verdict")
-                    yield pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+                    yield pa.table(dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)))
 
     def _unread(self, own: DispatcherDirectory, records: DispatcherRecords, pulls: frozenset[int]) -> int:
         """Events of subscriptions that were not read, or not acknowledged."""
@@ -170,7 +157,7 @@ class EmbeddedState:
             return waiting
         with PartitionReader(Partition(own.outbox, "stop"), start=max(0, min(next_.values()))) as reader:
             while (chunk := reader.read()) is not None:
-                for position, target in enumerate(chunk.batch.column(_TARGET).to_pylist(), chunk.first_offset):
+                for position, target in enumerate(chunk.batch.column("target").to_pylist(), chunk.first_offset):
                     waiting += target in next_ and position >= next_[target]
         return waiting
 

@@ -182,7 +182,7 @@ def _print(found: list[Misfit]) -> None:
 
 def _report_moved(moved: Moved, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({name: getattr(moved, name) for name in moved.__slots__}))
+        typer.echo(json.dumps(moved._asdict(), sort_keys=True))
         return
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(moved.objects.items()))
     typer.echo(f"objects       {kinds}")

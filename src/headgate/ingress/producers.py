@@ -59,7 +59,7 @@ class ProducerReplacedError(ConflictError):
 
 
 class ProducerStreams(Protocol):
-    """The streams of numbered producers: of the log (`Producers`), or of Kafka (`backend/kafka/numbered_producers.py`).
+    """The streams of numbered producers: of the log (`Producers`), or of Kafka (`backend/kafka/appender.py`).
 
     One suite of tests holds both to what is said here (`tests/backend/numbered_contract.py`).
     """

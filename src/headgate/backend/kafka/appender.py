@@ -1,37 +1,41 @@
-"""Appending to the topic `events`: single events by an idempotent producer, batches in transactions.
+"""Appending to the topic `events`: single events by an idempotent producer, batches and numbered ones in transactions.
 
-Both wait for all in-sync copies (acks=all). A transaction costs some milliseconds more than a single event, and is what
-makes a batch readable as a whole or not at all: batches that wait while one is committed share the next one, as chunks
-of the embedded log share an fsync. docs/adr/0014-batches-are-transactions.md has the reasons.
+A transaction makes a batch readable as a whole or not at all, and costs some milliseconds more: batches that wait while
+one is committed share the next one. docs/adr/0014-batches-are-transactions.md has the reasons.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.client import BOUNDED_SEND, TopicProducer, library, offset_of
-from headgate.backend.kafka.numbered_producers import FencedProducing
+from headgate.backend.kafka.client import BOUNDED_SEND, TopicConsumer, TopicProducer, library, offset_of
 from headgate.backend.kafka.records import KafkaRecord, records_of
-from headgate.backend.kafka.transactions import EventRecords, FencedName, FencedWriter, name_taken
+from headgate.backend.kafka.transactions import EventRecords, FencedName, FencedWriter, fenced_by, name_taken
 from headgate.ingress.encode import Entries
 from headgate.ingress.partitions import WaitingEvents
-from headgate.ingress.producers import NumberedEntries, Producing
+from headgate.ingress.producers import NumberedEntries, ProducerReplacedError, Producing, check_name
 from headgate.log.group_commit import GroupCommit, Room
+from headgate.shares import FairPlaces
 from headgate.storage.threads import Threads
 from headgate_api.errors import HeadgateError, OverloadedError, UnavailableError
+from headgate_api.event.names import namespace_of
 from headgate_api.limits import (
     COMMIT_QUEUE_BYTES_MAX,
     COMMIT_QUEUE_EVENTS_MAX,
     KAFKA_APPEND_S_MAX,
     KAFKA_PROBE_S_MAX,
+    KAFKA_PRODUCER_STREAMS_MAX,
+    KAFKA_PRODUCER_THREADS,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +52,8 @@ class KafkaAppender:
     """The `EventAppender` of the topic `events`, on the running event loop.
 
     `name` is that of this process, the same after a restart and no other one's: what a crash left open is ended by the
-    next process of that name, instead of after KAFKA_TRANSACTION_S_MAX.
+    next process of that name, instead of after KAFKA_TRANSACTION_S_MAX. `problem` is why nothing is taken now, as
+    `probe` found; empty when events are.
     """
 
     def __init__(self, config: KafkaConfig, name: str) -> None:
@@ -64,15 +69,15 @@ class KafkaAppender:
         self._shares = WaitingEvents()
         self._singles: set[asyncio.Future[int]] = set()
         self._closing = threading.Event()
-        self._problem = ""
+        self.problem = ""
         self._poller = threading.Thread(target=self._poll, name="kafka-acknowledgements", daemon=True)
         self._poller.start()
 
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
         if self._closing.is_set():
             raise UnavailableError("the connection to Kafka is closing")
-        if self._problem:
-            raise UnavailableError(self._problem, hint="nothing is stored: send it again later")
+        if self.problem:
+            raise UnavailableError(self.problem, hint="nothing is stored: send it again later")
         count = sum(len(entries) for entries in parts.values())
         namespace, size = self._shares.enter(next(iter(parts.values())).broker, count, size_bytes)
         try:
@@ -88,14 +93,9 @@ class KafkaAppender:
         finally:
             self._shares.leave(namespace, size)
 
-    @property
-    def problem(self) -> str:
-        """Why nothing is taken now, as `probe` found; empty when events are."""
-        return self._problem
-
     async def probe(self) -> None:
         """Asks Kafka once. While it does not answer, events are refused at once, instead of waiting for it in vain."""
-        self._problem = await asyncio.to_thread(self._asked)
+        self.problem = await asyncio.to_thread(self._asked)
 
     def _asked(self) -> str:
         producer = self._single
@@ -176,12 +176,7 @@ class KafkaAppender:
         """Stores some batches in one transaction; blocking. Returns their offsets by partition."""
         writer = self._ready()
         try:
-            stored = writer.send_records(
-                ("events", partition, record)
-                for batch in group
-                for partition, records in batch.parts.items()
-                for record in records
-            )
+            stored = writer.send_events(group)
             writer.commit()
         except HeadgateError as error:
             # The next batch gets a new one, which ends this transaction first.
@@ -221,3 +216,165 @@ class KafkaAppender:
         self._closing.set()
         await asyncio.to_thread(self._poller.join)
         self._thread.close()
+
+
+# --- numbered producers ---------------------------------------------------------------------------
+# Each event once and in order, whichever front a stream is at, whatever dies. A stream is a transactional producer of
+# Kafka: the newest one of its name fences the one before it, at whichever front. A transaction has events and, for each
+# partition of theirs, the newest number, as the commit of a consumer group of the same name that has no members.
+# docs/adr/0025-a-stream-is-a-fenced-transaction.md has the reasons.
+
+_NUMBERED_DOING: Final = "events of a numbered producer cannot be stored"
+_NUMBERED_UNSURE: Final = (
+    "it is not known whether they are stored: open another stream, which says from which number on to send"
+)
+_OFFSET_MAX: Final = 1 << 62
+"""A number may be larger than an offset: it stands in the commit's metadata, and the offset is for people."""
+
+
+class NumberedWriter:
+    """The newest stream of a producer, with the `newest` numbers before it; blocking, one thread at a time."""
+
+    def __init__(self, config: KafkaConfig, broker: str, producer: str) -> None:
+        self._topic = config.topic("events")
+        digest = hashlib.sha256(f"{broker}\0{producer}".encode()).hexdigest()[:32]
+        fenced = fenced_by(
+            ProducerReplacedError,
+            f"the producer {producer!r} has opened another stream",
+            "a producer has one stream at a time: give each process a name of its own",
+        )
+        # Before the numbers are read: nothing of an earlier stream is committed from here on.
+        name = FencedName("events", f"producer-{digest}", _NUMBERED_DOING, _NUMBERED_UNSURE, fenced)
+        self._writer = FencedWriter(config, name)
+        with closing(TopicConsumer.committed(config, _NUMBERED_DOING, group=f"producer-{digest}")) as reader:
+            self._group: object = reader.raw.consumer_group_metadata()
+            partitions = range(config.topics.events.partitions)
+            found = reader.commits([library().TopicPartition(self._topic, number) for number in partitions])
+        self.newest = {place.partition: int(place.metadata or 0) for place in found if place.offset >= 0}
+
+    def store(self, submits: Sequence[EventRecords]) -> list[int]:
+        """Stores events with their numbers in one transaction, all or none; gives a number of no meaning for each.
+
+        Raises ProducerReplacedError when there is a newer stream, else UnavailableError, whose hint says where it is
+        not known whether they are stored.
+        """
+        newest = {partition: number for submit in submits for partition, number in submit.newest.items()}
+        places = [
+            library().TopicPartition(self._topic, partition, min(number + 1, _OFFSET_MAX), str(number))
+            for partition, number in newest.items()
+        ]
+        try:
+            self._writer.send_events(submits)
+            self._writer.add_places(places, self._group)
+            self._writer.commit()
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise UnavailableError(f"{_NUMBERED_DOING}: {error}") from error
+        return [0] * len(submits)
+
+    def close(self) -> None:
+        """Gives the producer of Kafka back; its threads end here, and not where it is forgotten: that takes a while."""
+        self._writer.close()
+        del self._writer
+
+
+@dataclass(eq=False)
+class FencedProducing(Producing):
+    """One stream of a producer; made by `FencedProducers.open`. `writer` and `commit` are None until `made` is set."""
+
+    writer: NumberedWriter | None = None
+    commit: GroupCommit[EventRecords, int] | None = None
+    made: asyncio.Event = field(default_factory=asyncio.Event)
+    place: ExitStack = field(default_factory=ExitStack)
+
+    async def append(self, parts: Mapping[int, NumberedEntries], size_bytes: int) -> None:
+        assert self.commit is not None, "the stream is open"
+        records = {partition: records_of(part.entries) for partition, part in parts.items()}
+        newest = {partition: part.last for partition, part in parts.items()}
+        done = self.commit.enqueue(EventRecords(records, newest), size_bytes, self.chain)
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())
+        for partition, number in newest.items():
+            self.submitted(partition, number, done)
+        await asyncio.shield(done)  # what is under way is not given up with the request
+
+
+class FencedProducers:
+    """The `ProducerStreams` of one front, on its event loop."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._places = FairPlaces("numbered-producers", "KAFKA_PRODUCER_STREAMS_MAX", KAFKA_PRODUCER_STREAMS_MAX)
+        self._open: dict[tuple[str, str], FencedProducing] = {}
+        self._threads = Threads("producers", KAFKA_PRODUCER_THREADS)
+        self._room = Room("Kafka", COMMIT_QUEUE_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX)
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def open(self, broker: str, producer: str, user: str = "") -> Producing:
+        check_name(producer)
+        key = broker, producer
+        while (old := self._open.get(key)) is not None:
+            old.replaced.set()
+            await old.made.wait()
+            if old.under_way:
+                await asyncio.wait(set(old.under_way))
+            if self._open.get(key) is old:
+                del self._open[key]
+        place = ExitStack()
+        place.enter_context(self._places.held(namespace_of(broker), user))
+        opened = self._open[key] = FencedProducing(self, broker, producer, {}, user, place=place)
+        making = asyncio.create_task(self._make(opened))
+        making.add_done_callback(lambda done: done.cancelled() or done.exception())  # also when nobody awaits it
+        try:
+            # Not given up with the request: it would fence the stream that its client opens next.
+            writer = await asyncio.shield(making)
+            opened.check_in_force()
+        except BaseException:
+            self.close(opened)
+            raise
+        opened.newest.update(writer.newest)
+        return opened
+
+    async def _make(self, opened: FencedProducing) -> NumberedWriter:
+        try:
+            opened.writer = await self._threads.run(NumberedWriter, self._config, opened.broker, opened.producer)
+            # After an error of Kafka the writer takes nothing more, so no submit is tried alone.
+            opened.commit = GroupCommit(opened.writer.store, self._threads, self._room, tries_alone=False)
+        finally:
+            opened.made.set()
+        return opened.writer
+
+    def close(self, producing: Producing) -> None:
+        assert isinstance(producing, FencedProducing), "`open` made it"
+        if not producing.closed:
+            producing.closed = True
+            ending = asyncio.create_task(self._end(producing))
+            self._closing.add(ending)
+            ending.add_done_callback(self._closing.discard)
+
+    async def _end(self, producing: FencedProducing) -> None:
+        with producing.place:
+            await producing.made.wait()
+            if producing.under_way:
+                await asyncio.wait(set(producing.under_way))
+            key = producing.broker, producing.producer
+            if self._open.get(key) is producing:
+                del self._open[key]
+            if producing.writer is not None:
+                await self._threads.run(producing.writer.close)
+
+    def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[int]) -> None:
+        producing.under_way.discard(done)
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if isinstance(error, ProducerReplacedError):
+            producing.replaced.set()
+        elif error is None:
+            producing.newest[partition] = max(number, producing.newest.get(partition, -1))
+
+    async def stop(self) -> None:
+        """Stores what waits, and gives everything back; streams have ended."""
+        for one in list(self._open.values()):
+            self.close(one)
+        if self._closing:
+            await asyncio.wait(set(self._closing))
+        self._threads.close()

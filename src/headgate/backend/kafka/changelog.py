@@ -1,47 +1,37 @@
 """The changelog: what a dispatcher keeps of an outbox partition's targets, as rows of a compacted topic.
 
-Cursors, dead letters and replays stand in SQLite files, by the code that one machine has. Here their transactions
-become durable: the rows that one changed go to the partition of the topic `changelog` with the outbox partition's
-number, in a Kafka transaction; cursors together with the group's commit. Who is given the partition makes a
-`ChangelogWriter`, which fences the one before it, and reads the rows into new files (`restore_all`).
-docs/spec/changelog-topic.md has the format, docs/adr/0019-deliveries-move-with-their-partition.md the reasons.
+Cursors, dead letters and replays stand in SQLite files; the rows that a transaction changed go to the topic, cursors
+together with the group's commit. Who is given the partition makes a `ChangelogWriter`, and then new files
+(`restore_all`). docs/spec/changelog-topic.md has the format, docs/adr/0019-deliveries-move-with-their-partition.md the
+reasons.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.client import TopicConsumer, TopicLostError, library
+from headgate.backend.kafka.client import TopicConsumer, library
 from headgate.backend.kafka.outbox_records import Checkpoint, encode_state
 from headgate.backend.kafka.outbox_walk import CheckpointedCursors, Checkpoints
 from headgate.backend.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, row_headers, table_of
 from headgate.backend.kafka.state_topic import StateTopicReader
 from headgate.backend.kafka.target_reports import TABLE as REPORTS
 from headgate.backend.kafka.target_reports import PartitionReports
-from headgate.backend.kafka.transactions import FencedName, FencedWriter
+from headgate.backend.kafka.transactions import FencedName, FencedWriter, fenced_by
 from headgate.deadletters.store import DeadLetterStore
 from headgate.replay.store import ReplayStore
 from headgate.storage.files import DispatcherDirectory
 from headgate.subscriptions.store import SubscriptionStore
 from headgate_api.errors import HeadgateError, UnavailableError
 
-if TYPE_CHECKING:
-    from confluent_kafka import Message
-
 CHANGELOG_ROWS: Final = RowFormat(1)
 """The tables of a dispatcher's files, all of them."""
-
-
-class ChangelogLostError(TopicLostError):
-    """The changelog has lost its end while it was read."""
-
-    code = "changelog-lost"
 
 
 class PartitionFencedError(UnavailableError):
@@ -68,29 +58,27 @@ class ChangelogWriter:
     one's is none: the group tells.
     """
 
-    on_failure: Callable[[HeadgateError], object]
-
     def __init__(self, config: KafkaConfig, partition: int, group: object) -> None:
         self._topic = config.topic("outbox")
         self._partition = partition
         self._group = group
         self._lock = threading.Lock()
         self._is_lost = False
-        self.on_failure = lambda _: None
+        self.on_failure: Callable[[HeadgateError], object] = lambda _: None
         name = FencedName(
             topic="changelog",
             transactional_id=f"dispatcher-{partition}",
             doing="the state of deliveries cannot be written",
             unsure="the next owner of the partition reads whether it is stored",
-            fenced=self._fenced,
+            fenced=fenced_by(
+                PartitionFencedError,
+                f"another dispatcher has taken partition {partition} of {self._topic} over",
+                "this process stood still for too long; it begins anew",
+            ),
             headers=(CHANGELOG_ROWS.header,),
             partition=partition,
         )
         self._writer = FencedWriter(config, name)
-
-    def committer(self, place: Callable[[], Checkpoint | None] = lambda: None) -> ChangelogCommitter:
-        """The committer of one file; `place` says what the group is to commit with its next transaction."""
-        return ChangelogCommitter(self, place)
 
     @contextmanager
     def transaction(
@@ -106,7 +94,7 @@ class ChangelogWriter:
             if not records and (place is None or self._is_lost):
                 yield
                 return
-            with self._telling():
+            try:
                 self._writer.send(records, [(REPORTS, one) for one in records if table_of(one.key) == REPORTS])
                 try:
                     if place is not None:
@@ -119,15 +107,10 @@ class ChangelogWriter:
                         self._writer.abort()
                     raise
                 self._writer.commit()
-
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        try:
-            yield
-        except HeadgateError as error:
-            if self._writer.is_failed and not isinstance(error, PartitionFencedError):
-                self.on_failure(error)
-            raise
+            except HeadgateError as error:
+                if self._writer.is_failed and not isinstance(error, PartitionFencedError):
+                    self.on_failure(error)
+                raise
 
     def lose(self) -> None:
         """The partition is another one's: from now on nothing is stored, and nobody is told that it is not."""
@@ -138,19 +121,13 @@ class ChangelogWriter:
         with self._lock:
             self._writer.close()
 
-    def _fenced(self, hint: str) -> PartitionFencedError:
-        return PartitionFencedError(
-            f"another dispatcher has taken partition {self._partition} of {self._topic} over",
-            hint=hint or "this process stood still for too long; it begins anew",
-        )
-
 
 class ChangelogCommitter:
-    """The `Committer` of one file (`storage/commit.py`). `ChangelogWriter.committer` makes it."""
+    """The `Committer` of one file; `place` says what the group is to commit with its next transaction."""
 
     is_synced = True
 
-    def __init__(self, writer: ChangelogWriter, place: Callable[[], Checkpoint | None]) -> None:
+    def __init__(self, writer: ChangelogWriter, place: Callable[[], Checkpoint | None] = lambda: None) -> None:
         self._writer = writer
         self._place = place
         self._capture: RowCapture | None = None
@@ -180,8 +157,9 @@ def restore_all(config: KafkaConfig, partition: int, own: DispatcherDirectory, s
     PartitionReports(own.reports).close()
     ReplayStore(own.replays).close()
     SubscriptionStore(own.subscriptions).close()
-    files = [own.cursors, own.dead_letters, own.reports, own.replays, own.subscriptions]
-    return restore(config, partition, files, stop)
+    return restore(
+        config, partition, [own.cursors, own.dead_letters, own.reports, own.replays, own.subscriptions], stop
+    )
 
 
 def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: threading.Event) -> int:
@@ -198,29 +176,24 @@ def restore(config: KafkaConfig, partition: int, files: Sequence[Path], stop: th
             cache = CacheTables(connection, CHANGELOG_ROWS)
             stack.enter_context(rows_alone(connection))
             caches |= dict.fromkeys(cache.tables, cache)
-        reader = StateTopicReader(config, "changelog", ChangelogLostError, partition)
+        reader = StateTopicReader(config, "changelog", partition)
         stack.callback(reader.close)
         for message in reader.records(0, reader.end()):
             if stop.is_set():
                 break
             try:
-                _apply(caches, message)
+                table = table_of(message.key())
+                if table not in caches:
+                    raise RowRecordError(
+                        f"no row that Headgate stored: there is no table {table}",
+                        hint="all dispatchers of a deployment run the same version of Headgate",
+                    )
+                caches[table].apply(message.key(), message.value(), row_headers(message))
             except RowRecordError as error:
                 place = f"{topic}/{partition} at offset {message.offset()}"
                 raise RowRecordError(f"{place}: {error.message}", hint=error.hint) from error
             count += 1
     return count
-
-
-def _apply(caches: Mapping[str, CacheTables], message: Message) -> None:
-    key = message.key()
-    table = table_of(key)
-    if table not in caches:
-        raise RowRecordError(
-            f"no row that Headgate stored: there is no table {table}",
-            hint="all dispatchers of a deployment run the same version of Headgate",
-        )
-    caches[table].apply(key, message.value(), row_headers(message))
 
 
 @contextmanager

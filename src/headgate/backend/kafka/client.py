@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from enum import Enum, auto
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from headgate.backend.config import KafkaConfig, resolved
 from headgate_api import DISTRIBUTION
-from headgate_api.errors import FatalError, HeadgateError, InvalidInputError, TooLargeError, UnavailableError
+from headgate_api.errors import HeadgateError, InvalidInputError, TooLargeError, UnavailableError
 from headgate_api.limits import (
     KAFKA_ADMIN_S_MAX,
     KAFKA_FETCH_BYTES_MAX,
@@ -75,11 +75,6 @@ class Faults:
         with self._lock:
             self._newest[error.code()] = time.monotonic(), error
 
-    @property
-    def denied(self) -> KafkaError | None:
-        """That the cluster does not know us: trying again does not help."""
-        return self._reported(library().KafkaError._AUTHENTICATION)
-
     def cause(self, error: KafkaError) -> KafkaError:
         """Why nothing was answered, where that is all that a call's error says; else the error."""
         kafka = library().KafkaError
@@ -96,23 +91,17 @@ class Faults:
         return error if time.monotonic() - at < _RECENT_S else None
 
 
-def options(config: KafkaConfig, faults: Faults, own: Mapping[str, object]) -> dict[str, Any]:
-    """Everything that a client of librdkafka is made with; it may hold secrets. What the caller sets (`own`) wins."""
-    return {
-        **resolved(config.options),
-        "bootstrap.servers": config.bootstrap,
-        "error_cb": faults,
-        "log_level": 0,  # what it would write to standard error comes by error_cb
-        **own,
-    }
-
-
 def made_client(
     kind: Callable[[dict[str, Any]], ClientT], config: KafkaConfig, faults: Faults, own: Mapping[str, object]
 ) -> ClientT:
-    """A client of librdkafka, of a class of its own; InvalidInputError names a wrong option, never its value."""
+    """A client of librdkafka; InvalidInputError names a wrong option, never its value. What the caller sets wins."""
+    common = {
+        "bootstrap.servers": config.bootstrap,
+        "error_cb": faults,
+        "log_level": 0,  # what it would write to standard error comes by error_cb
+    }
     try:
-        return kind(options(config, faults, own))
+        return kind({**resolved(config.options), **common, **own})
     except library().KafkaException as error:
         raise InvalidInputError(
             f"kafka.options: {_short(error.args[0].str())}",
@@ -178,6 +167,7 @@ BOUNDED_SEND: Final[Mapping[str, object]] = MappingProxyType(
 """Options of a producer of events and state: how large a record is, and how many wait."""
 ELECTION_S: Final = 0.1
 """Pause before a group or partition is asked again whose leader is being elected: nothing tells when there is one."""
+MADE_ANEW: Final = "was the topic deleted and created again?"
 _RECORDS_A_TIME: Final = 500
 _FETCH_WAIT_MS: Final = 50
 """How long a broker keeps a fetch that finds nothing new: behind a transaction, an end is known so late."""
@@ -244,6 +234,28 @@ class KafkaAdmin(KafkaClient["AdminClient"]):
     def error(self, error: KafkaError, doing: str = "") -> HeadgateError:
         self.raw.poll(0)  # brings what the connections report
         return super().error(error, doing)
+
+    def offsets(self, topic: str, partitions: Iterable[int], at: int | Literal["earliest", "latest"]) -> dict[int, int]:
+        """The first committed offset by partition, the end, or that of a time in ms since 1970, which may be negative.
+
+        Asks again while a leader is elected.
+        """
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka.admin import OffsetSpec
+
+        spec = OffsetSpec.for_timestamp(at) if isinstance(at, int) else getattr(OffsetSpec, at)()
+        asked = {library().TopicPartition(topic, partition): spec for partition in partitions}
+
+        def ask() -> dict[int, int]:
+            answers = self.raw.list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=KAFKA_READ_S_MAX
+            )
+            found = {place.partition: answer.result().offset for place, answer in answers.items()}
+            if library().OFFSET_INVALID in found.values():  # of a topic that was just made, instead of an error
+                raise UnavailableError(f"{self.doing}: {topic} does not say yet which offsets it has")
+            return found
+
+        return self.once_elected(ask)
 
 
 # --- consumers ------------------------------------------------------------------------------------
@@ -332,7 +344,7 @@ class TopicConsumer(KafkaClient["Consumer"]):
         """The error of a reader that has come further than the partition goes now."""
         return UnavailableError(
             f"{self.doing}: {topic}/{partition} ends before offset {offset}",
-            hint=f"acknowledged records are gone: {_HINT}",
+            hint=f"acknowledged records are gone: {MADE_ANEW}",
         )
 
     def commits(self, places: Sequence[TopicPartition], within_s: float = KAFKA_READ_S_MAX) -> list[TopicPartition]:
@@ -351,6 +363,71 @@ class TopicConsumer(KafkaClient["Consumer"]):
         """Gives everything back; idempotent."""
         with suppress(RuntimeError):  # closed already
             self.raw.close()
+
+
+class GroupConsumer(TopicConsumer):
+    """A member of a group in which partitions move one by one, and the others go on (cooperative-sticky).
+
+    `heartbeats` come in each session of `session_s`. The group knows the member by `name` (`client.id`); empty: by the
+    library's own.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        doing: str,
+        group: str,
+        session_s: float,
+        own: Mapping[str, object],
+        *,
+        heartbeats: int = 4,
+        name: str = "",
+    ) -> None:
+        self._problem: BaseException | None = None
+        common = {
+            "group.id": group,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": round(session_s * 1_000),
+            "heartbeat.interval.ms": round(session_s * 1_000 / heartbeats),
+            "enable.auto.offset.store": False,
+            **({"client.id": name} if name else {}),
+        }
+        super().__init__(config, doing, {**common, **own})
+
+    @contextmanager
+    def calling_back(self) -> Iterator[None]:
+        """Keeps an error of a callback, which the library would print, for `raise_problem`."""
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001 - whoever polls raises it
+            self._problem = error
+
+    def raise_problem(self) -> None:
+        """Raises what a callback has failed with."""
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem
+
+    def next(self, timeout_s: float) -> Message | None:
+        """The next message within the time. Callbacks run meanwhile, and their errors are raised."""
+        message = self.raw.poll(timeout_s)
+        self.raise_problem()
+        return message
+
+    def batch(self, timeout_s: float, count_max: int, bytes_max: int) -> Iterator[Message]:
+        """What has come, the first message within the time, until there are so many or so many bytes. See `next`."""
+        count = size_bytes = 0
+        message = self.next(timeout_s)
+        while message is not None:
+            yield message
+            count, size_bytes = count + 1, size_bytes + (len(message) if message.error() is None else 0)
+            message = self.next(0) if count < count_max and size_bytes < bytes_max else None
+
+    def restart(self, topic: str, partition: int, offset: int) -> None:
+        """Reads on at an offset: after an error there is nothing that could be sought in."""
+        there = [library().TopicPartition(topic, partition, offset)]
+        self.raw.incremental_unassign(there)
+        self.raw.incremental_assign(there)
 
 
 def offset_of(message: Message) -> int:
@@ -438,18 +515,3 @@ class TopicProducer(KafkaClient["Producer"]):
         error = next((report.error for report in reports if report.error is not None), None)
         kafka = library().KafkaError
         return kafka(kafka._TIMED_OUT) if error is None and left else error
-
-
-# --- lost topics ----------------------------------------------------------------------------------
-
-_HINT: Final = "was the topic deleted and created again?"
-
-
-class TopicLostError(FatalError):
-    """A topic of state is not the one that was read, or has lost its end while it was read."""
-
-    remedy: ClassVar[str] = ""
-
-    def __init__(self, topic: str, reason: str) -> None:
-        hint = f"{_HINT} {self.remedy}".rstrip()
-        super().__init__(f"{topic} is not what this process has read: {reason}", hint=hint)

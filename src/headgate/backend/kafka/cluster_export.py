@@ -34,7 +34,7 @@ from headgate.backend.kafka.scan import KafkaLog
 from headgate.backend.kafka.topics import wanted_topics
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore
-from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
+from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.ingress.encode import Entries, encode
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.files import UnsyncedFileOps
@@ -67,11 +67,9 @@ class DeploymentRunsError(UnavailableError):
 class _Unfinished:
     """What the dispatchers have not done.
 
-    Attributes:
-        passed: By source partition: every event below it has been matched, as each partition of the outbox says.
-        dead_letters: Files, one a partition of the outbox.
-        running: Replays that have not ended.
-        unread: Events that consumers of subscriptions have not acknowledged.
+    `passed` has by source partition, as each partition of the outbox says: every event below it has been matched.
+    `dead_letters` are files, one a partition of the outbox. `running` counts replays, `unread` events that consumers of
+    subscriptions have not acknowledged.
     """
 
     rows: list[_Row] = field(default_factory=list)
@@ -121,7 +119,7 @@ def _wait_settled(config: KafkaConfig) -> None:
 
 def _export_objects(config: KafkaConfig, data: Path) -> dict[str, int]:
     path = data / "control.db"
-    with closing(KafkaObjects.open(path, config, "")):
+    with closing(KafkaObjects(path, config, "")):
         pass
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for table in ("topic_leader", POSITION_TABLE):  # of a cache alone
@@ -136,22 +134,15 @@ def _unfinished(config: KafkaConfig, folder: Path, pulls: frozenset[int], tell: 
     found, count = _Unfinished(), config.topics.outbox.partitions
     with closing(OutboxWalker(config, threading.Event())) as walker:
         for number in range(count):
-            own = DispatcherDirectory.of(folder, number)
-            checkpoints = _restored(config, number, own)
+            own, checkpoints = DispatcherDirectory.of(folder, number), Checkpoints()
+            own.path.mkdir(parents=True)
+            restore_all(config, number, own, threading.Event())
+            CheckpointedCursors(own.cursors, checkpoints).close()
             _walk(config, walker, own, checkpoints, found, pulls)
             found.dead_letters.append(own.dead_letters)
             found.running += running_replays(own.replays)
             tell("undelivered", number + 1, count)
     return found
-
-
-def _restored(config: KafkaConfig, number: int, own: DispatcherDirectory) -> Checkpoints:
-    """Makes the files of a partition of the outbox as its changelog says."""
-    own.path.mkdir(parents=True)
-    restore_all(config, number, own, threading.Event())
-    checkpoints = Checkpoints()
-    CheckpointedCursors(own.cursors, checkpoints).close()
-    return checkpoints
 
 
 def _walk(
@@ -180,8 +171,7 @@ def _walk(
             for target, verdict in match.matched.targets:
                 if target in unread:
                     found.unread += position >= unread[target]
-                    continue
-                if not cursors.has_ended(target, position):
+                elif not cursors.has_ended(target, position):
                     found.rows.append((record.source, record.offset, target, verdict))
     found.passed.append({source: walk.watermark(source) for source in range(config.topics.events.partitions)})
 
@@ -224,18 +214,12 @@ def _chunks(page: StoredPage, rule_of: Callable[[str], LogRule]) -> Iterator[tup
     rows = [(page.append_times_us[row], from_batch(page.batch, row), row) for row in range(len(page.offsets))]
     numbers = page.batch.column(_PRODUCED).to_pylist()
     for time_us, together in groupby(rows, key=itemgetter(0)):
-        yield (
-            time_us,
-            [
-                _entries(broker, rule_of(broker), [(stored, numbers[row]) for _, stored, row in own])
-                for (broker, _), own in groupby(together, key=lambda one: (one[1].broker, numbers[one[2]] is None))
-            ],
-        )
-
-
-def _entries(broker: str, rule: LogRule, events: list[tuple[StoredEvent, str | None]]) -> Entries:
-    produced = [number for _, number in events if number is not None]
-    return Entries(broker, rule, [stored.event for stored, _ in events], produced)
+        entries = []
+        for (broker, _), group in groupby(together, key=lambda one: (one[1].broker, numbers[one[2]] is None)):
+            own = list(group)
+            produced = [numbers[row] for _, _, row in own if numbers[row] is not None]
+            entries.append(Entries(broker, rule_of(broker), [stored.event for _, stored, _ in own], produced))
+        yield time_us, entries
 
 
 # --- rows and dead letters ------------------------------------------------------------------------------

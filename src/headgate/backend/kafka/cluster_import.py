@@ -1,46 +1,34 @@
 """The move of a server without Kafka into a fresh deployment: `headgate cluster import`.
 
 What goes over, in this order: stored events with their undelivered rows, dead letters, and at last every row of
-control.db: objects, Secrets as they are encrypted, counters. A deployment without objects delivers nothing and takes
-nothing, so a move that was broken off has had no effect but on its topics, which are made anew for another try. The
-directory is only read. docs/howto/move-to-kafka.md says what does not go over.
+control.db. A deployment without objects delivers nothing and takes nothing, so a move that was broken off has had no
+effect but on its topics, which are made anew for another try. The directory is only read.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
-
-import pyarrow as pa
+from typing import Final, NamedTuple
 
 from headgate.backend.config import KafkaConfig
 from headgate.backend.embedded_state import EmbeddedState, UndeliveredRows, objects_by_kind
-from headgate.backend.kafka.changelog import ChangelogWriter, group_identity, restore
+from headgate.backend.kafka.changelog import ChangelogCommitter, ChangelogWriter, group_identity, restore
 from headgate.backend.kafka.client import BOUNDED_SEND, Delivered, TopicConsumer, TopicProducer
 from headgate.backend.kafka.objects import OBJECT_ROWS, KafkaObjects
-from headgate.backend.kafka.outbox_records import (
-    EVENT,
-    HEAD,
-    HEADER,
-    TARGET,
-    OutboxKind,
-    encode_hello,
-    encode_over,
-    encode_passed,
-)
+from headgate.backend.kafka.outbox_records import EVENT, HEAD, HEADER, TARGET, OutboxKind
 from headgate.backend.kafka.outbox_walk import KnownPlace, OutboxWalker
 from headgate.backend.kafka.records import KafkaRecord, encode_record
 from headgate.backend.kafka.rows import SEQUENCES, RowTable, tables
-from headgate.backend.kafka.runs import RunRegistry
+from headgate.backend.kafka.runs import OutboxDriver, RunRegistry
 from headgate.backend.kafka.topics import wanted_topics
 from headgate.deadletters.store import DeadLetterStore
-from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
+from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.ingress.partitions import partition_of_key
 from headgate.log.reader import Chunk
 from headgate.objects.store.store import Store
@@ -75,8 +63,8 @@ class _Sent:
     stored: Delivered = field(default_factory=Delivered)
 
 
-class MovedEvents:
-    """Copies events, and writes the rows of a run for them; counts both, events by partition of the topic. Blocking."""
+class _Copying:
+    """Copies events, and writes the rows of a run for them; counts events by partition of the topic. Blocking."""
 
     def __init__(self, config: KafkaConfig, run: int, generation: int) -> None:
         own = {**BOUNDED_SEND, "message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000), "linger.ms": 1}
@@ -87,20 +75,6 @@ class MovedEvents:
         self._generation = generation
         self._outboxes = config.topics.outbox.partitions
         self.counts = dict.fromkeys(range(config.topics.events.partitions), 0)
-        self.rows = 0
-
-    def begin(self) -> None:
-        """The run begins, in every partition of the outbox."""
-        for source in self.counts:
-            hello = encode_hello(
-                run=self._run,
-                generation=self._generation,
-                partition=source,
-                start=0,
-                partitions=len(self.counts),
-                outbox_partitions=self._outboxes,
-            )
-            self._say(hello)
 
     def copy(
         self,
@@ -108,17 +82,13 @@ class MovedEvents:
         undelivered: UndeliveredRows | None,
         tell: Callable[[int], object],
     ) -> None:
-        """Copies events, a piece after the other: of each chunk and its partition the rows that are meant.
-
-        The deliveries of `undelivered` are written to the outbox; None: nobody has matched these events.
-        """
+        """Copies events and the deliveries of `undelivered`, None where nobody has matched these events."""
         piece: list[_Sent] = []
         size = 0
         for partition, chunk, rows in chunks:
             for row in rows:
-                stored = from_batch(chunk.batch, row)
                 targets = [] if undelivered is None else undelivered.of(partition, chunk.first_offset + row)
-                sent = self._send(partition, chunk, row, stored, targets)
+                sent = self._send(partition, chunk, row, targets)
                 piece.append(sent)
                 size += sent.record.size_bytes
                 if len(piece) >= MOVED_EVENTS_AT_ONCE or size >= MOVED_BYTES_AT_ONCE:
@@ -126,17 +96,9 @@ class MovedEvents:
                     piece, size = [], 0
         self._finish(piece, tell)
 
-    def end(self, passed: Mapping[int, int]) -> None:
-        """Everything below these offsets of the topic `events` has been matched, and the run is over."""
-        for source, offset in passed.items():
-            self._say(encode_passed(run=self._run, generation=self._generation, partition=source, passed=offset))
-        self._say(encode_over(run=self._run, generation=self._generation))
-        self._flush()
-
-    def _send(
-        self, partition: int, chunk: Chunk, row: int, stored: StoredEvent, targets: list[tuple[int, int]]
-    ) -> _Sent:
-        produced = _produced(chunk.batch, row)
+    def _send(self, partition: int, chunk: Chunk, row: int, targets: list[tuple[int, int]]) -> _Sent:
+        stored = from_batch(chunk.batch, row)
+        produced: str | None = chunk.batch.column(_PRODUCED)[row].as_py()
         record = encode_record(stored.broker, stored.event, produced)
         count = len(self.counts)
         source = partition % count if record.key is None else partition_of_key(record.key, count)
@@ -154,7 +116,6 @@ class MovedEvents:
                 by_outbox.setdefault(dispatcher_of(target, self._outboxes), []).append((target, verdict))
             for outbox, targets in by_outbox.items():
                 self._match(sent, outbox, targets)
-            self.rows += len(sent.targets)
         self._flush()
         tell(len(piece))
 
@@ -174,16 +135,6 @@ class MovedEvents:
             own += b"".join(TARGET.pack(*one) for one in targets[start : start + OUTBOX_RECORD_TARGETS_MAX])
             record = KafkaRecord(None, sent.record.value, [(HEADER, own), *sent.record.headers])
             self._producer.send(self._outbox, outbox, record, self._matches)
-
-    def _say(self, header: bytes) -> None:
-        """A record without an event, in every partition of the outbox."""
-        for outbox in range(self._outboxes):
-            self._producer.send(self._outbox, outbox, KafkaRecord(None, None, [(HEADER, header)]), self._matches)
-
-
-def _produced(batch: pa.RecordBatch, row: int) -> str | None:
-    found: str | None = batch.column(_PRODUCED)[row].as_py() if _PRODUCED >= 0 else None
-    return found
 
 
 # --- cluster import -------------------------------------------------------------------------------
@@ -207,20 +158,17 @@ class MoveIncompleteError(HeadgateError):
     code = "move-incomplete"
 
 
-class Moved:
+class Moved(NamedTuple):
     """What a move has brought over, counted in the topics: objects by kind, deliveries that had not ended."""
 
-    __slots__ = ("dead_letters", "events", "objects", "undelivered")
-
-    def __init__(self, objects: dict[str, int], events: int, undelivered: int, dead_letters: int) -> None:
-        self.objects = objects
-        self.events = events
-        self.undelivered = undelivered
-        self.dead_letters = dead_letters
+    objects: dict[str, int]
+    events: int
+    undelivered: int
+    dead_letters: int
 
     def difference(self, other: Moved) -> str:
         """What differs, in words; empty for nothing."""
-        pairs = ((name, getattr(self, name), getattr(other, name)) for name in self.__slots__)
+        pairs = sorted(zip(self._fields, self, other, strict=True))
         return ", ".join(f"{name}: {own} and not {theirs}" for name, own, theirs in pairs if own != theirs)
 
 
@@ -266,20 +214,22 @@ def import_state(config: KafkaConfig, state: EmbeddedState, tell: Tell) -> Moved
 
 
 def _move_events(config: KafkaConfig, state: EmbeddedState, generation: int, tell: Tell) -> None:
-    with closing(RunRegistry(config, config.topics.outbox.partitions)) as runs:
-        run = runs.newest_run + 1
-        runs.started(run, generation, dict.fromkeys(range(config.topics.events.partitions), 0))
-        done, moved = [0], MovedEvents(config, run, generation)
+    driver = OutboxDriver(config)
+    with closing(RunRegistry(config, driver.partitions)) as runs:
+        run, start = runs.newest_run + 1, dict.fromkeys(range(config.topics.events.partitions), 0)
+        runs.started(run, generation, start)
+        done, copying = [0], _Copying(config, run, generation)
 
         def told(count: int) -> None:
             done[0] += count
             tell("events", done[0], state.events)
 
-        moved.begin()
-        moved.copy(state.chunks(matched=True), state.undelivered, told)
-        passed = dict(moved.counts)
-        moved.copy(state.chunks(matched=False), None, told)
-        moved.end(passed)
+        driver.hello(run, generation, start)
+        copying.copy(state.chunks(matched=True), state.undelivered, told)
+        passed = dict(copying.counts)
+        copying.copy(state.chunks(matched=False), None, told)
+        driver.passed(run, generation, passed)
+        driver.over(run, generation)
         runs.over(run, generation)
 
 
@@ -299,7 +249,7 @@ def _move_dead_letters(config: KafkaConfig, state: EmbeddedState, folder: Path, 
             shard = Shard(number, count)
             writer = stack.enter_context(closing(ChangelogWriter(config, number, group)))
             path = folder / f"deadletters-{number}.db"
-            store = stack.enter_context(closing(DeadLetterStore(path, shard, writer.committer())))
+            store = stack.enter_context(closing(DeadLetterStore(path, shard, ChangelogCommitter(writer))))
             for source in opened:
                 for first in range(0, source.last_id + 1, MOVED_DEAD_LETTERS_AT_ONCE):
                     # Its row is not written again: the delivery has ended.
@@ -313,14 +263,15 @@ def _move_dead_letters(config: KafkaConfig, state: EmbeddedState, folder: Path, 
 def _move_objects(config: KafkaConfig, control: Path, folder: Path, tell: Tell) -> None:
     path = folder / "cache.db"
     with (
-        closing(KafkaObjects.open(path, config, "")) as objects,
+        closing(KafkaObjects(path, config, "")) as objects,
         closing(sqlite3.connect(path, isolation_level=None)) as connection,
     ):
         objects.lead()
         objects.attach(connection)
         connection.execute("ATTACH DATABASE ? AS source", (str(control),))
         moved = [one for name, one in tables(connection, OBJECT_ROWS).items() if name not in _OWN_TABLES]
-        counts = {one.name: _rows_in(connection, one.name) for one in moved}
+        query = "SELECT count(*) FROM source."
+        counts = {one.name: int(connection.execute(query + one.name).fetchone()[0]) for one in moved}
         done, total = 0, sum(counts.values())
         for table in moved:
             for first in range(0, counts[table.name], MOVED_ROWS_AT_ONCE):
@@ -329,10 +280,6 @@ def _move_objects(config: KafkaConfig, control: Path, folder: Path, tell: Tell) 
                 objects.commit(connection)
                 done += min(MOVED_ROWS_AT_ONCE, counts[table.name] - first)
                 tell("objects", done, total)
-
-
-def _rows_in(connection: sqlite3.Connection, table: str) -> int:
-    return int(connection.execute(f"SELECT count(*) FROM source.{table}").fetchone()[0])
 
 
 def _copy_rows(connection: sqlite3.Connection, table: RowTable, first: int) -> None:
@@ -350,7 +297,7 @@ def _copy_rows(connection: sqlite3.Connection, table: RowTable, first: int) -> N
 
 def count_moved(config: KafkaConfig, folder: Path) -> Moved:
     """What a deployment has that no server has touched yet; `folder` is for files that are thrown away. Blocking."""
-    with closing(KafkaObjects.open(folder / "counted.db", config, "")):
+    with closing(KafkaObjects(folder / "counted.db", config, "")):
         pass
     with closing(sqlite3.connect(folder / "counted.db")) as connection:
         objects = objects_by_kind(connection)

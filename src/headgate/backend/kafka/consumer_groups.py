@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.client import KafkaAdmin, TopicConsumer, library
+from headgate.backend.kafka.client import GroupConsumer, KafkaAdmin, library
 from headgate_api.errors import UnavailableError
 from headgate_api.limits import ELECTION_LEAVE_S_MAX, ELECTION_POLL_S_MAX, ELECTION_SESSION_S, KAFKA_ADMIN_S_MAX
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
     from confluent_kafka.admin import MemberDescription
-
-
-# --- group members --------------------------------------------------------------------------------
 
 
 class GroupMembers:
@@ -52,8 +49,7 @@ class GroupMembers:
 
 # --- election -------------------------------------------------------------------------------------
 # Who leads owns the one partition of a topic, in a consumer group. Kafka gives it to another member ELECTION_SESSION_S
-# after its owner has fallen silent (classic protocol). The members read nothing. Who leads keeps the lead when others
-# join (cooperative-sticky).
+# after its owner has fallen silent (classic protocol). The members read nothing, and the lead stays when others join.
 #
 # An election alone fences nobody: a process that stood still does not know yet that another one leads. What a leader
 # writes must therefore be refused by Kafka once there is a newer one (`transactional.id`).
@@ -74,15 +70,14 @@ class Loss(StrEnum):
 
 
 class Election:
-    """A candidate; `run` takes part. Blocking, for a thread of its own.
+    """A candidate; `run` takes part. Blocking, for a thread of its own, in which it calls back.
 
     Args:
         topic: A topic with one partition, by its name in `TopicsConfig`: `runs`, `objects`.
         group: The consumer group, without the prefix of topics: one for each role that one process is to have.
-        on_gained: Called in the thread of `run` when this process has the lead. It must return within
-            ELECTION_POLL_S_MAX, and may not raise.
-        on_lost: Called in the thread of `run` when the lead is gone, or goes in an orderly way: then the next process
-            has it once this returns. Once for every `on_gained`. It must return soon, and may not raise.
+        on_gained: Called when this process has the lead. It must return within ELECTION_POLL_S_MAX, and may not raise.
+        on_lost: Called once for every `on_gained`, when the lead is gone, or goes in an orderly way: then the next
+            process has it once this returns. It must return soon, and may not raise.
         name: By which the group knows this process (`client.id`); empty for the library's own.
     """
 
@@ -101,18 +96,14 @@ class Election:
         self._on_gained, self._on_lost = on_gained, on_lost
         self._leading = threading.Event()
         self._decided = threading.Event()
-        self._problem: BaseException | None = None  # of a callback: the library would print it
         own = {
-            "group.id": self._group,
             "group.protocol": "classic",  # of the newer one the broker decides the session's length
-            "partition.assignment.strategy": "cooperative-sticky",
-            "session.timeout.ms": round(ELECTION_SESSION_S * 1_000),
-            "heartbeat.interval.ms": round(ELECTION_SESSION_S * 1_000 / 12),  # by its answer others hear of an election
             "max.poll.interval.ms": round(ELECTION_POLL_S_MAX * 1_000),
-            "enable.auto.offset.store": False,
-            **({"client.id": name} if name else {}),
         }
-        self._consumer = TopicConsumer(config, "who leads cannot be found out", own)
+        doing, heartbeats = "who leads cannot be found out", 12  # by a heartbeat's answer others hear of an election
+        self._consumer = GroupConsumer(
+            config, doing, self._group, ELECTION_SESSION_S, own, heartbeats=heartbeats, name=name
+        )
 
     @property
     def leads(self) -> bool:
@@ -135,7 +126,9 @@ class Election:
             )
             while not stop.is_set():
                 try:
-                    self._poll()
+                    message = self._consumer.next(_POLL_S)
+                    if message is not None:  # the lead that a slow callback has cost is told next, by `_session_lost`
+                        self._consumer.came(message)
                 except UnavailableError as error:
                     _log.warning("the election waits", group=self._group, error=error.message, hint=error.hint)
                     stop.wait(_RETRY_S)
@@ -149,28 +142,18 @@ class Election:
         leaving.start()
         leaving.join(ELECTION_LEAVE_S_MAX)
 
-    def _poll(self) -> None:
-        message = self._consumer.raw.poll(_POLL_S)
-        if self._problem is not None:
-            problem, self._problem = self._problem, None
-            raise problem
-        if message is not None:  # the lead that a slow callback has cost is told next, by `_session_lost`
-            self._consumer.came(message)
-
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         kafka = library()
         mine = [kafka.TopicPartition(place.topic, place.partition, kafka.OFFSET_END) for place in places]
-        try:
-            consumer.incremental_assign(mine)
-            consumer.pause(mine)  # nothing is read
-        except kafka.KafkaException as error:
-            self._problem = self._consumer.error(error.args[0], "the lead cannot be taken")
-            return
-        if any(place.partition == 0 for place in mine) and not self._leading.is_set():
-            self._leading.set()
-            _log.info("leads", group=self._group)
-            self._call(self._on_gained)
-        self._decided.set()  # it is told of no place, too
+        with self._consumer.calling_back():
+            with self._consumer.errors("the lead cannot be taken"):
+                consumer.incremental_assign(mine)
+                consumer.pause(mine)  # nothing is read
+            if any(place.partition == 0 for place in mine) and not self._leading.is_set():
+                self._leading.set()
+                _log.info("leads", group=self._group)
+                self._on_gained()
+            self._decided.set()  # it is told of no place, too
 
     def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         if any(place.partition == 0 for place in places):
@@ -183,10 +166,5 @@ class Election:
         if self._leading.is_set():
             self._leading.clear()
             _log.warning("leads no more", group=self._group, reason=loss.value)
-            self._call(lambda: self._on_lost(loss))
-
-    def _call(self, told: Callable[[], object]) -> None:
-        try:
-            told()
-        except BaseException as error:  # noqa: BLE001 - `run` raises it
-            self._problem = error
+            with self._consumer.calling_back():
+                self._on_lost(loss)

@@ -1,108 +1,26 @@
-"""Events of the topic `events`: pages of records that were read, and one event by its offset, for deliveries."""
+"""Events of the topic `events` by their offsets, for deliveries."""
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
-
-import pyarrow as pa
 
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.client import Came, TopicConsumer, offset_of
 from headgate.backend.kafka.records import RecordError, decode_stored
 from headgate.delivery.events import EventCache, EventGoneError, SharedEvent
-from headgate.event.arrow import StoredEvent, to_batch
+from headgate.event.arrow import StoredEvent
 from headgate.event.hops import place_root, root_of
 from headgate.storage.threads import Threads
 from headgate_api.errors import own_copy
-from headgate_api.limits import COMMIT_BATCH_BYTES_MAX, KAFKA_READ_EVENTS
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
-
-
-# --- pages ----------------------------------------------------------------------------------------
-# Scans read them as chunks of the embedded log; `tests/backend/contract.py` holds both stores to the same.
-
-
-@dataclass(frozen=True, slots=True)
-class EventPage:
-    """Events of one partition that were read together, a `StoredPage`.
-
-    Kafka knows milliseconds of `append_times_us`. Reading goes on at `next_offset`, above the last of `offsets`.
-    """
-
-    offsets: Sequence[int]
-    append_times_us: Sequence[int]
-    batch: pa.RecordBatch
-    next_offset: int
-
-    @property
-    def size_bytes(self) -> int:
-        return int(self.batch.nbytes)
-
-    @property
-    def message(self) -> bytes | None:
-        return None  # there are no such bytes
-
-    def behind(self, offset: int) -> EventPage:
-        """The part from this one of its offsets on."""
-        row = bisect_left(self.offsets, offset)
-        return EventPage(self.offsets[row:], self.append_times_us[row:], self.batch.slice(row), self.next_offset)
-
-
-Passes = Callable[[int, RecordError], object]
-"""Called for a record that Headgate has not stored so, with its offset; reading goes on behind it."""
-
-
-class PageBuilder:
-    """Collects the records of a page, in order. Without `passes` no page goes over a record that is none of ours."""
-
-    def __init__(self, place: str, passes: Passes | None) -> None:
-        self._place = place
-        self._passes = passes
-        self._offsets: list[int] = []
-        self._times_us: list[int] = []
-        self._events: list[StoredEvent] = []
-        self._numbers: list[str | None] = []
-        self._size_bytes = 0
-        self._next_offset = 0
-
-    def add(self, message: Message) -> bool:
-        """Takes a record; False: the page ends before it. RecordError: it would begin with one that is none of ours."""
-        is_begun, size_bytes = bool(self._offsets), self._size_bytes + len(message)
-        if is_begun and (len(self._offsets) == KAFKA_READ_EVENTS or size_bytes > COMMIT_BATCH_BYTES_MAX):
-            return False
-        offset = offset_of(message)
-        try:
-            stored, produced = decode_stored(headers_of(message), message.value())
-        except RecordError as error:
-            if self._passes is None and is_begun:
-                return False
-            if self._passes is None:
-                raise RecordError(f"{self._place} at offset {offset}: {error.message}") from error
-            self._passes(offset, error)
-        else:
-            self._offsets.append(offset)
-            self._times_us.append(message.timestamp()[1] * 1_000)
-            self._events.append(stored)
-            self._numbers.append(produced)
-        self._size_bytes = size_bytes
-        self._next_offset = offset + 1
-        return True
-
-    def page(self) -> EventPage | None:
-        """What was taken; None where all of it was passed over."""
-        if not self._events:
-            return None
-        return EventPage(self._offsets, self._times_us, to_batch(self._events, self._numbers), self._next_offset)
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:

@@ -14,17 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.backend.config import KafkaConfig, resolved
-from headgate.backend.kafka.client import Delivered, TopicConsumer, TopicProducer, library
-from headgate.backend.kafka.outbox_records import (
-    HEADER,
-    OutboxState,
-    decode_state,
-    encode_hello,
-    encode_over,
-    encode_passed,
-)
-from headgate.backend.kafka.records import KafkaRecord
-from headgate.backend.kafka.runs import MatcherLeadLostError, RunRegistry
+from headgate.backend.kafka.client import TopicConsumer, library
+from headgate.backend.kafka.outbox_records import OutboxState, decode_state
+from headgate.backend.kafka.runs import MatcherLeadLostError, OutboxDriver, RunRegistry
 from headgate.match.dataframe import EVENT_IDENTITY, match_events
 from headgate.match.driver_link import LinkAddress, Message
 from headgate.match.errors import RunFailedError
@@ -105,47 +97,37 @@ def _quoted(text: str) -> str:
 
 # --- event columns --------------------------------------------------------------------------------
 
-RECORD: Final = ("key", "value", "headers")
-"""The columns that hold a record as it is."""
+_RECORD: Final = ("key", "value", "headers")
+"""The columns that hold a record as it is: BINARY, BINARY, ARRAY of (`key` STRING, `value` BINARY)."""
+_SINK_IDENTITY: Final = (*EVENT_IDENTITY, "append_time_us", *_RECORD)
+"""What the sink is told of an event."""
 
 
-def read_topic(spark: SparkSession, config: KafkaConfig, start: Mapping[int, int]) -> DataFrame:
+def _read_topic(spark: SparkSession, config: KafkaConfig, start: Mapping[int, int]) -> DataFrame:
     """A stream of the committed records of `events`, from the first offset of every partition that is read.
 
-    It has the columns of `match.kafka_columns.log_columns`, and the record's own: `key` BINARY, `value` BINARY,
-    `headers` ARRAY of (`key` STRING, `value` BINARY). A record that is no event of ours has no `broker`, so that no
-    filter takes it. Raises InvalidInputError when no partition is named, and as `java_options`.
+    It has the columns of `match.kafka_columns.log_columns`, and the record's own. A record that is no event of ours has
+    no `broker`, so that no filter takes it.
     """
-    return log_columns(spark.readStream.format("kafka").options(**_options(config, start)).load(), RECORD)
-
-
-def _options(config: KafkaConfig, start: Mapping[int, int]) -> dict[str, str]:
     if not start:
         raise InvalidInputError("a run needs at least one partition of the topic events")
     topic = config.topic("events")
-    return {
+    options = {
         **{f"kafka.{name}": value for name, value in java_options(config).items()},
         "kafka.isolation.level": "read_committed",
         "assign": json.dumps({topic: sorted(start)}),
-        "startingOffsets": _offsets(topic, start),
+        "startingOffsets": json.dumps({topic: {str(partition): offset for partition, offset in start.items()}}),
         "includeHeaders": "true",
     }
-
-
-def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
-    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
+    return log_columns(spark.readStream.format("kafka").options(**options).load(), _RECORD)
 
 
 # --- match run ------------------------------------------------------------------------------------
-# The driver writes a run's `hello` before the query starts, its first `passed` once every task has begun, and its
-# `over` when it has ended. What lies between is written by the tasks (`kafka/OutboxWriter.java`).
 
 _RUNS: Final = 2
 """Runs that stand beside each other: one in force, one that takes over."""
 _POLL_S: Final = 0.02
 """Nothing tells when a task has begun."""
-_NO_ADDRESS: Final = LinkAddress((), b"")
-"""Runs reach the dispatchers through the outbox."""
 _log = structlog.get_logger(__name__)
 
 
@@ -157,52 +139,6 @@ def check_slots(slots: int, partitions: int) -> None:
             f"Spark has {slots} task slots, and two runs of {partitions} partitions beside each other need {needed}",
             hint=f"give Spark {needed} cores: spark.master local[{needed}], or more executors of the cluster",
         )
-
-
-class OutboxDriver:
-    """What a driver writes into the outbox: blocking, with one producer for all its runs."""
-
-    def __init__(self, config: KafkaConfig) -> None:
-        self._topic = config.topic("outbox")
-        own = {"message.timeout.ms": KAFKA_APPEND_S_MAX * 1e3}
-        self._producer = TopicProducer(config, "the outbox cannot be written", own)
-        self.partitions = self._producer.partition_count(self._topic)
-
-    def hello(self, run: int, generation: int, start: Mapping[int, int]) -> None:
-        """A run begins; `start` has the first offset of every source partition."""
-        counts = {"partitions": len(start), "outbox_partitions": self.partitions}
-        self._write(
-            [
-                encode_hello(run=run, generation=generation, partition=partition, start=offset, **counts)
-                for partition, offset in start.items()
-            ]
-        )
-
-    def began(self, run: int, generation: int, start: Mapping[int, int]) -> None:
-        """Every task of a run has begun."""
-        self._write(
-            [
-                encode_passed(run=run, generation=generation, partition=partition, passed=offset)
-                for partition, offset in start.items()
-            ]
-        )
-
-    def over(self, run: int, generation: int) -> None:
-        self._write([encode_over(run=run, generation=generation)])
-
-    def over_before(self, run: int) -> None:
-        """Every run below this number has ended: they were of drivers before this one."""
-        self._write([encode_over(run=run - 1, generation=0, and_lower=True)])
-
-    def _write(self, headers: list[bytes]) -> None:
-        """Writes each into every partition, and waits for all acknowledgements."""
-        done = Delivered()
-        for partition in range(self.partitions):
-            for header in headers:
-                self._producer.send(self._topic, partition, KafkaRecord(None, None, [(HEADER, header)]), done)
-        error = self._producer.flush(-1, [done])  # each ends by message.timeout.ms
-        if error is not None:
-            raise self._producer.error(error)
 
 
 class OutboxQueries:
@@ -231,14 +167,20 @@ class OutboxQueries:
     ) -> SparkRun:
         """Starts a query of which the outbox is told nothing; returns when Spark has planned it.
 
-        `start` has the first offset of every partition of `events`. At the end of a batch the tasks begin anew where
-        they were. Raises RunFailedError, SparkGoneError, and as `java_options`.
+        `start` has the first offset of every partition of `events`, one at least. At the end of a batch the tasks begin
+        anew where they were. Raises RunFailedError, SparkGoneError, and as `java_options`.
         """
+
+        def rows() -> DataFrame:
+            events = _read_topic(self.spark, self._config, start)
+            matches = match_events(events, filters, _SINK_IDENTITY, marks=True)
+            # Only an event's mark carries its record.
+            of_mark = [F.when(F.col("target") == MARK, F.col(name)).alias(name) for name in _SINK_IDENTITY[2:]]
+            return matches.select(*EVENT_IDENTITY, "target", "verdict", *of_mark)
+
         return start_query(
             self.spark,
-            lambda: sink_rows(
-                match_events(read_topic(self.spark, self._config, start), filters, SINK_IDENTITY, marks=True)
-            ),
+            rows,
             lambda jvm: _writer(jvm, self._config, partitions, run, generation),
             run=run,
             generation=generation,
@@ -296,7 +238,7 @@ def start_kafka_run(
     try:
         query = queries.start(filters, start, driver.partitions, run=run, generation=generation)
         _wait_begun(query, len(start))
-        driver.began(run, generation, start)
+        driver.passed(run, generation, start)
     except BaseException:
         try:
             if query is not None:
@@ -306,16 +248,6 @@ def start_kafka_run(
             _log.warning("the end of a run is not told", run=run, reason=error.message)
         raise
     return KafkaRun(query, driver, registry)
-
-
-SINK_IDENTITY: Final = (*EVENT_IDENTITY, "append_time_us", *RECORD)
-"""What the sink is told of an event."""
-
-
-def sink_rows(matches: DataFrame) -> DataFrame:
-    """The rows that `OutboxWriter` takes: only an event's mark carries its record."""
-    of_mark = [F.when(F.col("target") == MARK, F.col(name)).alias(name) for name in SINK_IDENTITY[2:]]
-    return matches.select(*EVENT_IDENTITY, "target", "verdict", *of_mark)
 
 
 def _writer(jvm: JVMView, config: KafkaConfig, partitions: int, run: int, generation: int) -> JavaObject:
@@ -426,7 +358,8 @@ class KafkaRuns:
     commit.
     """
 
-    address = _NO_ADDRESS
+    address = LinkAddress((), b"")
+    """Runs reach the dispatchers through the outbox."""
 
     def __init__(
         self, queries: OutboxQueries, registry: RunRegistry, driver: OutboxDriver, places: OutboxPlaces

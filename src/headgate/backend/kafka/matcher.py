@@ -14,8 +14,8 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 
 from headgate.backend.config import ClusterConfig, KafkaConfig, resolved
 from headgate.backend.kafka.consumer_groups import Election, GroupMembers, Loss
-from headgate.backend.kafka.match_run import KafkaRuns, OutboxDriver, OutboxPlaces, OutboxQueries, check_slots
-from headgate.backend.kafka.runs import MatcherLeadLostError, RunRegistry
+from headgate.backend.kafka.match_run import KafkaRuns, OutboxPlaces, OutboxQueries, check_slots
+from headgate.backend.kafka.runs import MatcherLeadLostError, OutboxDriver, RunRegistry
 from headgate.backend.kafka.spark_jars import spark_jars
 from headgate.match.errors import SparkGoneError, SparkSlotsError
 from headgate.match.matcher import Matcher, RoutingSource
@@ -118,18 +118,6 @@ class MatcherHooks:
     on_step: Callable[[], None] = lambda: None
 
 
-@dataclass
-class _Lead:
-    """Whether this process has the lead, as its election says; what ends it."""
-
-    ended: threading.Event = field(default_factory=threading.Event)  # of the loop that runs now
-    problem: Exception | None = None
-
-    def fail(self, error: Exception) -> None:
-        self.problem = error
-        self.ended.set()
-
-
 class KafkaMatcher:
     """Stands by and leads until it is told to stop; `run` is for the main thread.
 
@@ -151,7 +139,8 @@ class KafkaMatcher:
         self._hooks = hooks or MatcherHooks()
         self._name = name
         self._queries = OutboxQueries(spark, config, scratch)
-        self._lead = _Lead()
+        self._ended = threading.Event()  # of the loop that runs now
+        self._problem: Exception | None = None  # of the election
         self._seen: int | None = None  # generation of the tables
 
     def run(self, stop: threading.Event) -> None:
@@ -173,7 +162,8 @@ class KafkaMatcher:
                         if election.is_decided:  # to warm up takes a minute on a busy cluster: not before leading
                             self._stand_by(rehearsal, is_called)
                         stop.wait(_LOOK_S)
-                    self._raise_problem()
+                    if self._problem is not None:
+                        raise self._problem
 
     @contextmanager
     def _election(self) -> Iterator[Election]:
@@ -181,7 +171,7 @@ class KafkaMatcher:
 
         def lost(loss: Loss) -> None:
             if loss is not Loss.SILENT:
-                self._lead.ended.set()
+                self._ended.set()
 
         election = Election(
             self._config, topic="runs", group=GROUP, on_gained=lambda: None, on_lost=lost, name=self._name
@@ -192,7 +182,8 @@ class KafkaMatcher:
             try:
                 election.run(left)
             except Exception as error:  # noqa: BLE001 - `run` raises it
-                self._lead.fail(error)
+                self._problem = error
+                self._ended.set()
 
         thread = threading.Thread(target=take_part, name="election")
         thread.start()
@@ -201,10 +192,6 @@ class KafkaMatcher:
         finally:
             left.set()
             thread.join()
-
-    def _raise_problem(self) -> None:
-        if self._lead.problem is not None:
-            raise self._lead.problem
 
     # --- standing by --------------------------------------------------------------------------------
 
@@ -228,7 +215,7 @@ class KafkaMatcher:
 
     def _match(self, election: Election, places: OutboxPlaces, stop: threading.Event) -> None:
         """One lead, to its end; what other processes could mend is waited for."""
-        ended = self._lead.ended = threading.Event()
+        ended = self._ended = threading.Event()
         if not election.leads:  # lost meanwhile: nobody sets this one
             return
 
@@ -241,9 +228,8 @@ class KafkaMatcher:
                 ended.set()
 
         try:
-            with ExitStack() as held:
-                driver = OutboxDriver(self._config)
-                registry = held.enter_context(closing(RunRegistry(self._config, driver.partitions)))
+            driver = OutboxDriver(self._config)
+            with closing(RunRegistry(self._config, driver.partitions)) as registry:
                 first_run = max(registry.newest_run, places.newest_run()) + 1
                 driver.over_before(first_run)
                 _log.info("drives the match", first_run=first_run)

@@ -11,19 +11,17 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.client import TopicLostError
 from headgate.backend.kafka.rows import CacheTables, RowCapture, RowFormat, RowRecordError, row_headers, tables
-from headgate.backend.kafka.state_topic import StateTopicReader
-from headgate.backend.kafka.transactions import FencedName, FencedWriter
+from headgate.backend.kafka.state_topic import StateTopicReader, TopicLostError
+from headgate.backend.kafka.transactions import FencedName, FencedWriter, fenced_by
 from headgate.objects.store.database import NotLeaderError, translated_errors
 from headgate.objects.store.rows import counter
 from headgate.objects.store.schema import MIGRATIONS, migrate
@@ -32,14 +30,6 @@ from headgate.storage.keyring import Keyring
 from headgate.storage.sqlite import BUSY_TIMEOUT_MS, read_only, write_ahead
 from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.limits import OBJECT_CACHE_AGE_S_MAX
-
-
-class ObjectsLostError(TopicLostError):
-    """The topic `objects` is not the one that a cache was read from, or has lost its end."""
-
-    code = "objects-lost"
-    remedy = "Move control.db away to begin with what the topic has now"
-
 
 # --- object rows ----------------------------------------------------------------------------------
 # How a row becomes a record and comes back: `rows.py`.
@@ -76,14 +66,10 @@ def empty(connection: sqlite3.Connection) -> None:
         new.close()
 
 
-@dataclass(frozen=True, slots=True)
-class CachePosition:
-    """How far a cache is.
+class CachePosition(NamedTuple):
+    """How far a cache of the topic with this id is: it has every record below, or a newer one in its place.
 
-    Attributes:
-        topic: Kafka's id of the topic, which a topic made anew does not share.
-        next_offset: Every record below it is in the cache, or superseded by one that is.
-        read_at_s: When the cache had everything that there was; seconds since 1970.
+    `read_at_s` is when it had everything that there was, seconds since 1970.
     """
 
     topic: str
@@ -97,26 +83,16 @@ def position(connection: sqlite3.Connection) -> CachePosition | None:
     return CachePosition(*found) if found else None
 
 
-def put_position(connection: sqlite3.Connection, now: CachePosition) -> None:
-    """Remembers how far the cache is, in the caller's transaction."""
-    connection.execute(
-        f"INSERT OR REPLACE INTO {POSITION_TABLE} VALUES (1, ?, ?, ?)", (now.topic, now.next_offset, now.read_at_s)
-    )
-
-
-def _fenced(hint: str) -> NotLeaderError:
-    return NotLeaderError(
-        "another control process has taken the lead while this one wrote objects",
-        hint=hint or "send the change again, to the process that leads",
-    )
-
-
 _WRITER: Final = FencedName(
     topic="objects",
     transactional_id="control",
     doing="objects cannot be written",
     unsure="read the object: the change may be stored all the same",
-    fenced=_fenced,
+    fenced=fenced_by(
+        NotLeaderError,
+        "another control process has taken the lead while this one wrote objects",
+        "send the change again, to the process that leads",
+    ),
     headers=(OBJECT_ROWS.header,),
 )
 
@@ -135,120 +111,84 @@ _log = structlog.get_logger(__name__)
 class KafkaObjects:
     """The cache control.db of the topic, and its `Committer` (see `storage/commit.py`).
 
-    A process opens it, then the `Store` of the same file with it; calls `lead` when it is to write; and lets a thread
-    `follow`. A write that needs the lead fails without it. Who leads loses the lead when another process takes it, and
-    when Kafka fails in a write: then it may take it again.
+    A process makes it, which brings the cache to what the topic has now; then the `Store` of the same file with it;
+    calls `lead` when it is to write; and lets a thread `follow`. Who leads loses the lead when another process takes
+    it, and when Kafka fails in a write: then it may take it again.
 
-    Args:
-        connection: Of the cache, whose tables are there; this object's own, as `reader` is.
-        name: Of this process, for the others: where writes go while it leads.
-        on_lost: Called with the reason when the lead is lost, by the thread that notices; must not block.
+    `name` is that of this process, for the others: where writes go while it leads. `on_lost` is called with the reason
+    when the lead is lost, by the thread that notices; it must not block.
+
+    Making one blocks. It raises UnavailableError, TopicLostError, RowRecordError, DatabaseNewerError, and
+    InvalidInputError when the file holds objects of a server without Kafka.
     """
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
-        path: Path,
-        config: KafkaConfig,
-        reader: StateTopicReader,
-        name: str,
-        *,
-        on_lost: Callable[[str], object],
-        clock_s: Callable[[], float],
-    ) -> None:
-        self._connection = connection
-        self._path = path
-        self._config = config
-        self._topic = config.topic("objects")
-        self._reader = reader
-        self._name = name
-        self._on_lost = on_lost
-        self._clock_s = clock_s
-        self._cache = CacheTables(connection, OBJECT_ROWS)
-        self._capture: RowCapture | None = None
-        # Changes only under SQLite's lock for writing, but for the step from None: a write looks at it under that lock.
-        self._writer: FencedWriter | None = None
-        self._topic_id = ""
-        self._seen_s = 0.0
-        self._asking, self._using = threading.Lock(), threading.Lock()
-
-    @classmethod
-    def open(
-        cls,
         path: Path,
         config: KafkaConfig,
         name: str,
         *,
         on_lost: Callable[[str], object] = lambda _reason: None,
         clock_s: Callable[[], float] = time.time,
-    ) -> KafkaObjects:
-        """Opens the cache, making it when it is missing, and reads everything that the topic has now.
-
-        Raises UnavailableError, ObjectsLostError, RowRecordError, DatabaseNewerError, and InvalidInputError when the
-        file holds objects of a server without Kafka.
-        """
-        reader = StateTopicReader(config, "objects", ObjectsLostError)
-        connection = None
-        try:
+    ) -> None:
+        self._path = path
+        self._config = config
+        self._topic = config.topic("objects")
+        self._name = name
+        self._on_lost = on_lost
+        self._clock_s = clock_s
+        self._capture: RowCapture | None = None
+        # Changes only under SQLite's lock for writing, but for the step from None: a write looks at it under that lock.
+        self._writer: FencedWriter | None = None
+        self._seen_s = 0.0
+        self._asking, self._using = threading.Lock(), threading.Lock()
+        with ExitStack() as failing:
+            self._reader = failing.enter_context(closing(StateTopicReader(config, "objects")))
             with translated_errors(path):
-                connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                opened = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                connection = self._connection = failing.enter_context(closing(opened))
                 connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
                 write_ahead(connection)
                 connection.execute("PRAGMA synchronous = NORMAL")  # what a power cut takes is read again
                 with _transaction(connection):
                     _prepare(connection, path)
-            objects = cls(connection, path, config, reader, name, on_lost=on_lost, clock_s=clock_s)
-            objects._restore(reader.topic_id())
-        except BaseException:
-            reader.close()
-            if connection is not None:
-                connection.close()
-            raise
-        return objects
+            self._cache = CacheTables(connection, OBJECT_ROWS)
+            self._topic_id = self._reader.topic_id()
+            self._restore()
+            failing.pop_all()
 
     # --- following -------------------------------------------------------------------------------------
 
-    def _restore(self, topic_id: str) -> None:
+    def _restore(self) -> None:
         """Brings the cache to the end of the topic in one transaction: others read it as it was before, or as it is."""
         with translated_errors(self._path), _transaction(self._connection):
             was = position(self._connection)
             start = was.next_offset if was is not None else 0
-            if was is not None and was.topic != topic_id:
-                raise ObjectsLostError(self._topic, "Kafka has another topic of this name now")
+            if was is not None and was.topic != self._topic_id:
+                raise TopicLostError(self._config, "objects", "Kafka has another topic of this name now")
             if was is not None and self._clock_s() - was.read_at_s > OBJECT_CACHE_AGE_S_MAX:
                 empty(self._connection)
                 start = 0
             end = self._reader.end()
             if was is not None and was.next_offset > end:
-                raise ObjectsLostError(
-                    self._topic, f"it ends at {end}, and the cache has read it up to {was.next_offset}"
-                )
-            self._topic_id = topic_id
+                reason = f"it ends at {end}, and the cache has read it up to {was.next_offset}"
+                raise TopicLostError(self._config, "objects", reason)
             self._apply(start, end)
 
-    def catch_up(self) -> int:
-        """Applies every change that is in the topic and not yet in the cache, in one transaction; returns how many."""
-        with self._turn():
-            return self._catch_up()
-
-    def _catch_up(self) -> int:
+    def _catch_up(self) -> None:
+        """Applies every change that is in the topic and not yet in the cache, in one transaction."""
         if self._clock_s() - self._seen_s > OBJECT_CACHE_AGE_S_MAX:
-            self._restore(self._topic_id)  # this process stood still
+            self._restore()  # this process stood still
         end = self._reader.end()
-        if not self._is_behind(end):
+        start = self._next_offset()
+        if start >= end or not self._reader.has_record(start, end):
             self._seen_s = self._clock_s()
-            return 0
+            return
         with translated_errors(self._path), _transaction(self._connection):
-            return self._apply(self._position().next_offset, end)
+            self._apply(self._next_offset(), end)
 
-    def _is_behind(self, end: int) -> bool:
-        """Whether there are records below `end` that the cache has not."""
-        start = self._position().next_offset
-        return start < end and self._reader.has_record(start, end)
-
-    def _apply(self, start: int, end: int) -> int:
+    def _apply(self, start: int, end: int) -> None:
         """Applies records in the open transaction, which waited for a write of our own that was under way."""
-        count = 0
         for message in self._reader.records(start, end):
             if self._writer is not None:
                 self._step_down("another control process has taken the lead")
@@ -257,20 +197,18 @@ class KafkaObjects:
             except RowRecordError as error:
                 place = f"{self._topic} at offset {message.offset()}"
                 raise RowRecordError(f"{place}: {error.message}", hint=error.hint) from error
-            count += 1
         self._seen_s = self._clock_s()
-        put_position(self._connection, self._at(max(start, end)))
-        return count
+        self._put_position(self._connection, max(start, end))
 
     def follow(self, stop: threading.Event) -> None:
         """Applies changes as they come, until told to stop; blocking, for a thread of its own.
 
-        Kafka that does not answer is asked again. Raises ObjectsLostError, RowRecordError.
+        Kafka that does not answer is asked again. Raises TopicLostError, RowRecordError.
         """
         while not stop.is_set():
             try:
                 with self._turn():
-                    if self._reader.comes(self._position().next_offset, _WAIT_S):
+                    if self._reader.comes(self._next_offset(), _WAIT_S):
                         self._catch_up()
             except UnavailableError as error:
                 _log.warning("objects are not followed now", error=error.message, hint=error.hint)
@@ -286,14 +224,16 @@ class KafkaObjects:
         finally:
             self._using.release()
 
-    def _position(self) -> CachePosition:
+    def _next_offset(self) -> int:
         with translated_errors(self._path):
             found = position(self._connection)
-        assert found is not None, "`open` has written it"
-        return found
+        assert found is not None, "`_restore` has written it"
+        return found.next_offset
 
-    def _at(self, next_offset: int) -> CachePosition:
-        return CachePosition(self._topic_id, next_offset, int(self._clock_s()))
+    def _put_position(self, connection: sqlite3.Connection, next_offset: int) -> None:
+        """Remembers how far the cache is, in the open transaction."""
+        now = CachePosition(self._topic_id, next_offset, int(self._clock_s()))
+        connection.execute(f"INSERT OR REPLACE INTO {POSITION_TABLE} VALUES (1, ?, ?, ?)", now)
 
     # --- leading ---------------------------------------------------------------------------------------
 
@@ -301,11 +241,6 @@ class KafkaObjects:
     def is_leading(self) -> bool:
         """Whether this process may write, as far as it knows."""
         return self._writer is not None
-
-    def leader(self) -> str:
-        """The name of the process that took the lead last; empty when none ever did."""
-        with self._turn(), translated_errors(self._path):
-            return _leader(self._connection)
 
     def lead(self) -> None:
         """Takes the lead, whoever has it: others' writes fail then. NotLeaderError: yet another process was faster."""
@@ -322,7 +257,7 @@ class KafkaObjects:
                         (self._name,),
                     )
                     last = writer.send([tables(connection, OBJECT_ROWS)["topic_leader"].record(connection, [1])])
-                    put_position(connection, self._at(last + 1))
+                    self._put_position(connection, last + 1)
                     writer.commit()
             except BaseException:
                 writer.close()
@@ -370,7 +305,7 @@ class KafkaObjects:
             last = writer.send(chain([first], records))
             try:
                 capture.clear(connection)
-                put_position(connection, self._at(last + 1))
+                self._put_position(connection, last + 1)
             except BaseException:
                 writer.abort()
                 raise

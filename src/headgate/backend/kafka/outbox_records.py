@@ -21,7 +21,7 @@ from headgate.outbox.takeover import PartitionState, RunState, TakeoverState
 from headgate_api import limits
 
 # --- outbox records -------------------------------------------------------------------------------
-# Here are those that a driver writes. Java writes events and their progress (`kafka/OutboxHeader.java`).
+# A driver writes hello, passed and over. Java writes events and their progress (`kafka/OutboxHeader.java`).
 
 HEADER: Final = "headgate_outbox"
 HEAD: Final = struct.Struct("<BBqqiq")
@@ -43,33 +43,10 @@ class OutboxKind(IntEnum):
     OVER = 4
 
 
-def encode_hello(
-    *, run: int, generation: int, partition: int, start: int, partitions: int, outbox_partitions: int
-) -> bytes:
-    """The header of a run's first record about a source partition, one of `partitions`, read from `start` on."""
-    return HEAD.pack(OutboxKind.HELLO, 0, run, generation, partition, start) + HELLO.pack(partitions, outbox_partitions)
-
-
-def encode_passed(*, run: int, generation: int, partition: int, passed: int) -> bytes:
-    """The header that says: every event below `passed` is matched, and everywhere in the outbox."""
-    return HEAD.pack(OutboxKind.PASSED, 0, run, generation, partition, passed)
-
-
-def encode_over(*, run: int, generation: int, and_lower: bool = False) -> bytes:
-    """The header that ends a run, and every run with a lower number where `and_lower` is true."""
-    return HEAD.pack(OutboxKind.OVER, and_lower, run, generation, -1, 0)
-
-
 # --- outbox state ---------------------------------------------------------------------------------
-# The metadata of the consumer group's commit, beside the offset at which to go on. Kafka takes 4,096 bytes of it
-# (`offset.metadata.max.bytes`): this is Base64 of fixed fields, so that OUTBOX_SOURCES_MAX source partitions and
+# The metadata of the consumer group's commit, beside the offset at which to go on (docs/spec/outbox-topic.md). Kafka
+# takes 4,096 bytes of it (`offset.metadata.max.bytes`): fixed fields, so that OUTBOX_SOURCES_MAX source partitions and
 # LINK_RUNS_MAX runs always fit.
-#
-# | part | fields, little-endian |
-# |---|---|
-# | head | u8 version, i64 newest run, u16 source partitions, u8 runs |
-# | a run | i64 run, i64 generation, u16 its source partitions, u8 whether it was active |
-# | a source partition | u8 1 = known, 2 = owned, 4 × near misses; i64 W; u8 contenders, u8 retired: one bit a run |
 
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct("<BqHB")
@@ -195,15 +172,11 @@ class OutboxEvent:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A place in an outbox partition to go on at: the offset of the first record to read again.
-
-    `assignment` counts the times that the reader was given a partition: a place of an earlier time is not committed.
-    """
+    """A place in an outbox partition to go on at: the offset of the first record to read again."""
 
     partition: int
     offset: int
     state: OutboxState
-    assignment: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +202,7 @@ class OutboxListener(Protocol):
     """Who owns the deliveries; called within `OutboxMember.read` and `close`, in their thread."""
 
     def taking(self, partitions: Sequence[int]) -> None:
-        """The member is given partitions, whose commits it reads next.
-
-        Who commits by other means than the reader's `commit` makes sure here that no former owner does so any more.
-        """
+        """The member is given partitions, whose commits it reads next: no former owner may commit any more."""
 
     def assigned(self, partition: int, state: OutboxState) -> None:
         """The member is given a partition; it goes on with this state."""
@@ -240,8 +210,8 @@ class OutboxListener(Protocol):
     def revoked(self, partitions: Sequence[int], *, is_lost: bool) -> None:
         """The partitions go now: what was handed out of them and is not committed comes again elsewhere.
 
-        Unless they are lost, the reader's `commit` may still be called here, the last time for them. Deliveries under
-        way must end or be given up before this returns.
+        Unless they are lost, they may still be committed here, the last time. Deliveries under way must end or be given
+        up before this returns.
         """
 
     def passed_over(self, partition: int, offset: int, error: RecordError) -> None:
@@ -280,7 +250,7 @@ class EventRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class PassedRecord(msgspec.Struct, frozen=True, gc=False):
-    """Every event of the source partition below `passed` has been matched; its records stand before this one."""
+    """Every event of the source partition below `passed` is matched, everywhere; its records stand before this one."""
 
     run: int
     generation: int
@@ -304,9 +274,24 @@ class OverRecord(msgspec.Struct, frozen=True, gc=False):
 
     run: int
     all_before: bool
+    generation: int = 0
 
 
-OutboxRecord = EventRecord | PassedRecord | HelloRecord | OverRecord
+DriverRecord = PassedRecord | HelloRecord | OverRecord
+OutboxRecord = EventRecord | DriverRecord
+
+
+def encode(record: DriverRecord) -> bytes:
+    """The header of a record without an event."""
+    run, generation = record.run, record.generation
+    match record:
+        case HelloRecord():
+            head = HEAD.pack(OutboxKind.HELLO, 0, run, generation, record.source, record.start)
+            return head + HELLO.pack(record.sources, record.outbox_partitions)
+        case PassedRecord():
+            return HEAD.pack(OutboxKind.PASSED, 0, run, generation, record.source, record.passed)
+        case OverRecord():
+            return HEAD.pack(OutboxKind.OVER, record.all_before, run, generation, -1, 0)
 
 
 def decode(
@@ -332,7 +317,7 @@ def decode(
     if key is not None or value is not None or len(headers) > 1:
         raise _wrong_header(f"kind {kind} has a key, a value or a further header")
     if kind == OutboxKind.OVER:
-        return OverRecord(run, flag == 1)
+        return OverRecord(run, flag == 1, generation)
     if flag:
         raise _wrong_header(f"kind {kind} has 1 in the second byte")
     if kind == OutboxKind.PASSED:

@@ -1,34 +1,22 @@
 """The takeover between matcher runs in one partition of the topic `outbox`: which of its records count. Pure.
 
-Several writers stand side by side in the log: tasks of two runs with different filters, a task that was started again
-and repeats, a task that was given up and still writes. The decision is that of the match link (`outbox/takeover.py`,
-fed with `holds=False`); this module gives it a log's records, and remembers what a reader needs to go on.
-
-**What a record proves.** The writer's promises (docs/spec/outbox-topic.md) are about the log, not about who lives: with
-the record of event N, everything that its run has for this outbox partition below N stands before it; with `passed` P,
-everything below P. A task that repeats begins at its batch's start, and all below that was acknowledged before the
-batch began. So each record is a claim that stays true whoever wrote it, and when: a repeat or a zombie of a run that
-counts claims what is known already, or what is true.
+The decision is that of the match link (`outbox/takeover.py`, fed with `holds=False`). What writers promise
+(docs/spec/outbox-topic.md) is about the log, not about who lives: a repeat, or a task that was given up and still
+writes, says what is known already, or what is true. So the decision depends on the log alone: every reader with the
+state at an offset decides all that follows in the same way, and a restart never counts another generation.
 
 **Each (source partition, offset, target) counts once.** Per source partition there are W, below which every event is
-complete, and one owner. Of the owner's records those at or above W count, and move W over their event. Records below W
-and of other runs do not count. By the claim nothing of the owner is missing between W and the event that comes next.
-A follower becomes the owner only when it has claimed everything up to near W, and it started at or below W: from W on
-its records are complete as well. What it has below W is passed over, so no event counts for two generations.
-Order: W never falls, so events of one source partition count in the order of their offsets.
+complete, and one owner. Of the owner's records those at or above W count, and move W over their event. A follower
+becomes the owner only when it has claimed everything up to near W, and it started at or below W: what it has below W is
+passed over, so no event counts for two generations. W never falls, so events of one source partition count in order.
 
 **Deaths** are records, too (`over`). A run whose number is not above the newest one that was seen, and that is not
-alive, never comes back: that is every zombie of a run that is over, and every run that was refused. A run that dies
-without `over` stops nothing: another one takes over when it is near W.
+alive, never comes back. A run that dies without `over` stops nothing: another one takes over when it is near W.
 
-**The decision depends on the log alone**, not on when it is read. Nothing is held, so after each record the state is
-the numbers of `OutboxState`; with it at an offset, every reader decides all that follows in the same way. What had been
-decided and not committed is decided again, alike: a restart repeats, and never counts another generation.
-
-**An event in several records** counts with its last one. Its targets are gathered from the owner's records alone;
-a run whose first record of an event is at or above W is the owner from that record on, so none is missed. Until it is
-complete, `resume_at` stays at its first record. Records that are read again between `resume_at` and the state's place
-are at or below W, or of a hello that is known: they change nothing. (So none of them counts as a near miss.)
+**An event in several records** counts with its last one. Its targets are gathered from the owner's records alone; a run
+whose first record of an event is at or above W is the owner from that record on, so none is missed. Until it is
+complete, `resume_at` stays at its first record. Records that are read again between there and the state's place change
+nothing: they are at or below W, or of a hello that is known. So none of them counts as a near miss.
 
 Rejected: taking each record as it comes, with an exact set of what has counted (no bound, and a hole shows as order
 lost); a clock that declares runs dead (two readers would decide differently).
@@ -134,8 +122,6 @@ class OutboxTakeover:
         if isinstance(record, PassedRecord):
             return self._passed(record)
         return self._event(position, record)
-
-    # --- inside -------------------------------------------------------------------------------------
 
     def _hello(self, record: HelloRecord) -> list[Step]:
         takeover, run, source = self._takeover, record.run, record.source

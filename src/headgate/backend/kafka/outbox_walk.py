@@ -49,12 +49,10 @@ CREATE TABLE IF NOT EXISTS routing (id INTEGER PRIMARY KEY CHECK (id = 0), gener
 
 @dataclass(frozen=True, slots=True)
 class KnownPlace:
-    """A place, and what is decided there.
+    """A place up to which every row has been handed over; they do not come again.
 
-    Attributes:
-        position: Every row below it has been handed over.
-        offset: Of the first record to read; below `position` where an event is incomplete there.
-        state: Of the takeover at `offset`; rows below `position` do not come again.
+    `offset` is that of the first record to read, below `position` where an event is incomplete there. `state` is that
+    of the takeover at `offset`.
     """
 
     position: int = 0
@@ -145,11 +143,7 @@ class CheckpointedCursors(CursorStore):
         self._checkpoints.keep(frozenset(stored), place.position)
 
     def _thinned(self, stored: list[int], needed: int) -> list[int]:
-        """Without every second one where there are too many, of those that are needed and of the others.
-
-        From the others on `why` and `trace` look for rows that have ended (`partition_views.py`): the older they are,
-        the fewer.
-        """
+        """Without every second one where there are too many, of those that are needed and of those for `why`."""
         first = max(0, bisect_right(stored, needed) - 1)
         past, stored = stored[:first], stored[first:]
         if len(past) > limits.OUTBOX_CHECKPOINTS_PAST:
@@ -181,33 +175,30 @@ class OutboxWalker:
     def __init__(self, config: KafkaConfig, closing: threading.Event) -> None:
         self.topic: Final = config.topic("outbox")
         self.closing: Final = closing
-        self._config = config
+        self.partitions: Final = config.topics.outbox.partitions
+        self.consumer: Final = TopicConsumer.committed(config, _DOING)
         self._events_topic = config.topic("events")
-        self._consumer = TopicConsumer.committed(config, _DOING)
 
     def begin(self, partition: int, place: KnownPlace) -> OutboxWalk:
         """A walk over a partition, from a checkpoint of it on."""
-        return OutboxWalk(self, partition, self._config.topics.outbox.partitions, place)
+        return OutboxWalk(self, partition, place)
 
     def close(self) -> None:
-        self._consumer.close()
-
-    def go(self, partition: int, offset: int) -> None:
-        self._consumer.go(self.topic, partition, offset)
+        self.consumer.close()
 
     def bounds(self, partition: int) -> tuple[int, int]:
         """The first offset that a partition of the outbox still has, and its end."""
-        return self._consumer.bounds(self.topic, partition)
+        return self.consumer.bounds(self.topic, partition)
 
     def floor(self, source: int) -> int:
         """The first offset that a source partition still has."""
-        return self._consumer.bounds(self._events_topic, source)[0]
+        return self.consumer.bounds(self._events_topic, source)[0]
 
     def records(self, partition: int) -> tuple[list[Message], int]:
         """The records that come next, and the partition's end if met, else -1; UnavailableError if they are gone."""
         found: list[Message] = []
         end = -1
-        for came in self._consumer.answers(f"{self.topic}/{partition}", _POLL_S):
+        for came in self.consumer.answers(f"{self.topic}/{partition}", _POLL_S):
             for what, message in came:
                 if what is Came.REMOVED:
                     raise UnavailableError(f"{_DOING}: {self.topic}/{partition} was trimmed meanwhile")
@@ -223,23 +214,19 @@ class OutboxWalker:
 class OutboxWalk:
     """One walk; `OutboxWalker.begin` makes it.
 
-    Attributes:
-        first: The first offset that the partition had at the start.
-        end: Where it ended then.
-        count: Records that were read.
-        is_cut: Whether retention has removed records behind the checkpoint: the walk begins at `first`.
+    The partition had offsets from `first` to `end` at the start. `is_cut`: retention has removed records behind the
+    checkpoint, so the walk begins at `first`. `count` records were read.
     """
 
-    def __init__(self, walker: OutboxWalker, partition: int, partitions: int, place: KnownPlace) -> None:
+    def __init__(self, walker: OutboxWalker, partition: int, place: KnownPlace) -> None:
         self._walker = walker
         self._partition = partition
-        self._partitions = partitions
         self.first, self.end = walker.bounds(partition)
         self.count = 0
         self.is_cut = place.offset < self.first
         offset = max(place.offset, self.first)
-        self._takeover = OutboxTakeover(partitions, walker.floor, offset, place.state)
-        walker.go(partition, offset)
+        self._takeover = OutboxTakeover(walker.partitions, walker.floor, offset, place.state)
+        walker.consumer.go(walker.topic, partition, offset)
 
     @property
     def position(self) -> int:
@@ -267,8 +254,8 @@ class OutboxWalk:
     def _take(self, message: Message) -> list[WalkedMatch]:
         offset = offset_of(message)
         try:
-            headers = headers_of(message)
-            record = decode(headers, message.key(), message.value(), self._partition, self._partitions)
+            headers, count = headers_of(message), self._walker.partitions
+            record = decode(headers, message.key(), message.value(), self._partition, count)
             outcomes = self._takeover.feed(offset, record)
         except RecordError:
             self._takeover.pass_over(offset)  # it was told when it was read the first time
@@ -304,10 +291,8 @@ class _Request:
 class TopicBacklog:
     """The `Backlog` of one outbox partition, on one event loop.
 
-    Args:
-        on_event: Called in a thread with each event of which a row was found.
-        on_removed: Called on the loop with a target, and the positions between which retention has removed records
-            before it had read them.
+    `on_event` is called in a thread with each event of which a row was found; `on_removed` on the loop with a target,
+    and the positions between which retention has removed records before it had read them.
     """
 
     def __init__(
@@ -388,8 +373,9 @@ class TopicBacklog:
     def _sweep(self, requests: list[_Request]) -> None:
         """Reads once from the lowest place on; at its end `requests` holds only what is to be asked again."""
         walk = self._walker.begin(self._partition, self._known_before(min(each.start for each in requests)))
-        if walk.is_cut:
-            self._tell_removed(requests, walk.first)
+        for each in requests:
+            if walk.is_cut and each.start < walk.first:
+                self._loop.call_soon_threadsafe(self._on_removed, each.target, each.start, walk.first)
         while requests and walk.position < min(walk.end, max(each.upto for each in requests)):
             if self._closing.is_set():
                 return
@@ -447,13 +433,7 @@ class TopicBacklog:
 
     def _answer(self, request: _Request, reached: int, requests: list[_Request]) -> None:
         requests.remove(request)
-        page = RowPage(request.rows, reached)
-        self._loop.call_soon_threadsafe(_put, request.page, page)
-
-    def _tell_removed(self, requests: list[_Request], first: int) -> None:
-        for each in requests:
-            if each.start < first:
-                self._loop.call_soon_threadsafe(self._on_removed, each.target, each.start, first)
+        self._loop.call_soon_threadsafe(_put, request.page, RowPage(request.rows, reached))
 
 
 def _put(page: asyncio.Future[RowPage], found: RowPage) -> None:

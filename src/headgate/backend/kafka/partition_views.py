@@ -6,7 +6,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter
@@ -44,13 +44,9 @@ class OutboxLookups:
         self.walker.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _FoundRows:
-    """What a search for an event's rows brought."""
-
-    rows: list[MatchRow]
-    is_matched: bool = True
-    is_trimmed: bool = False
+_FoundRows = tuple[Sequence[MatchRow], bool, bool]
+"""Rows of an event, whether it is matched, and whether retention may have removed its rows."""
+_TRIMMED: Final[_FoundRows] = ((), True, True)
 
 
 class PartitionRecords(DeliveryRecords):
@@ -84,19 +80,20 @@ class PartitionRecords(DeliveryRecords):
                     f"the outbox holds more since this event than can be read in {WHY_SECONDS_MAX:.0f} s",
                     hint="ask again when the trigger has caught up",
                 )
-            found = _FoundRows([], is_trimmed=True)
+            found = _TRIMMED
+        rows, is_matched, is_trimmed = found
         attempts = [one for one in self.attempts(source, offset) if self._is_own(one.target)]
-        return EventRecords(found.is_matched, found.is_trimmed, self.of_rows(found.rows, cursors), attempts)
+        return EventRecords(is_matched, is_trimmed, self.of_rows(rows, cursors), attempts)
 
     def _rows(self, source: int, offset: int, target: int | None) -> _FoundRows | None:
         """The rows of an event; None where they are too far away."""
         place = self._checkpoints.of_event(source, offset)
         if place is None:
-            return _FoundRows([], is_trimmed=True)
+            return _TRIMMED
         deadline = time.monotonic() + WHY_SECONDS_MAX
         walk = self._walker.begin(self._number, place)
         if walk.is_cut:
-            return _FoundRows([], is_trimmed=True)
+            return _TRIMMED
         rows: list[MatchRow] = []
         while walk.watermark(source) <= offset and walk.position < walk.end:
             if self._walker.closing.is_set() or time.monotonic() > deadline:
@@ -105,7 +102,7 @@ class PartitionRecords(DeliveryRecords):
                 record = match.matched.record
                 if (record.source, record.offset) == (source, offset):
                     rows += _rows_of(match, target)
-        return _FoundRows(rows, is_matched=walk.watermark(source) > offset)
+        return rows, walk.watermark(source) > offset, False
 
     def _is_own(self, target: int) -> bool:
         """Whether attempts for a target are this partition's; those of replays to a URL are the first one's."""

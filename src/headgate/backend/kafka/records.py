@@ -68,9 +68,8 @@ def encode_record(broker: str, event: Event, produced: str | None = None) -> Kaf
     headers = encode_headers(event)
     headers.append((BROKER, broker.encode()))
     headers.append((DATA_KIND, b"%d" % event.data_kind))
-    time_us = None if event.time is None else rfc3339.micros(event.time)
-    if time_us is not None:
-        headers.append((TIME_US, b"%d" % time_us))
+    if (time_us := _time_us(event)) is not None:
+        headers.append((TIME_US, time_us.encode()))
     if event.extensions:
         headers.append((EXTENSIONS, _encode(event.extensions)))
     if produced is not None:

@@ -1,10 +1,10 @@
-"""The topic `runs`: what the matcher's driver and the dispatchers say of runs, and what follows from it."""
+"""What the matcher's driver and the dispatchers say of runs, in the topics `runs` and `outbox`, and what follows."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
@@ -13,15 +13,24 @@ import msgspec
 import structlog
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.client import TopicLostError, TopicProducer
-from headgate.backend.kafka.outbox_records import OutboxPage, OutboxState
+from headgate.backend.kafka.client import Delivered, TopicProducer
+from headgate.backend.kafka.outbox_records import (
+    HEADER,
+    DriverRecord,
+    HelloRecord,
+    OutboxPage,
+    OutboxState,
+    OverRecord,
+    PassedRecord,
+    encode,
+)
 from headgate.backend.kafka.records import KafkaRecord, RecordError
 from headgate.backend.kafka.state_topic import StateTopicReader, follow_state
-from headgate.backend.kafka.transactions import FencedName, FencedWriter
+from headgate.backend.kafka.transactions import FencedName, FencedWriter, fenced_by
 from headgate.match.driver_link import Message
 from headgate.outbox.link_format import RunActive, RunRejected
 from headgate_api.errors import HeadgateError
-from headgate_api.limits import LINK_RUNS_MAX, RUN_REASON_CHARACTERS_MAX, RUN_RECORD_BYTES_MAX
+from headgate_api.limits import KAFKA_APPEND_S_MAX, LINK_RUNS_MAX, RUN_REASON_CHARACTERS_MAX, RUN_RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -224,6 +233,50 @@ def _reason(run: int, report: RunReport) -> str:
     return f"outbox partition {report.partition}: run {run} is over there"
 
 
+# --- outbox driver --------------------------------------------------------------------------------
+# The driver writes a run's `hello` before the query starts, its first `passed` once every task has begun, and its
+# `over` when it has ended. What lies between is written by the tasks (`kafka/OutboxWriter.java`).
+
+
+class OutboxDriver:
+    """What a driver writes into the outbox: blocking, with one producer for all its runs."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._topic = config.topic("outbox")
+        own = {"message.timeout.ms": KAFKA_APPEND_S_MAX * 1e3}
+        self._producer = TopicProducer(config, "the outbox cannot be written", own)
+        self.partitions = self._producer.partition_count(self._topic)
+
+    def hello(self, run: int, generation: int, start: Mapping[int, int]) -> None:
+        """A run begins; `start` has the first offset of every source partition."""
+        count = len(start)
+        self._write(
+            HelloRecord(run, generation, source, offset, count, self.partitions) for source, offset in start.items()
+        )
+
+    def passed(self, run: int, generation: int, below: Mapping[int, int]) -> None:
+        """A run has matched everything below these offsets of source partitions; at first: every task has begun."""
+        self._write(PassedRecord(run, generation, source, offset) for source, offset in below.items())
+
+    def over(self, run: int, generation: int) -> None:
+        self._write([OverRecord(run, all_before=False, generation=generation)])
+
+    def over_before(self, run: int) -> None:
+        """Every run below this number has ended: they were of drivers before this one."""
+        self._write([OverRecord(run - 1, all_before=True)])
+
+    def _write(self, records: Iterable[DriverRecord]) -> None:
+        """Writes each into every partition, and waits for all acknowledgements."""
+        done = Delivered()
+        for record in records:
+            own = KafkaRecord(None, None, [(HEADER, encode(record))])
+            for partition in range(self.partitions):
+                self._producer.send(self._topic, partition, own, done)
+        error = self._producer.flush(-1, [done])  # each ends by message.timeout.ms
+        if error is not None:
+            raise self._producer.error(error)
+
+
 # --- run registry ---------------------------------------------------------------------------------
 # A run's number is committed before anything else knows of the run, and a newer driver fences the one before it. So a
 # driver that stood still while another one took its place cannot take a number any more, and every number that it took
@@ -238,22 +291,12 @@ class MatcherLeadLostError(HeadgateError):
     code = "matcher-lead-lost"
 
 
-class RunsLostError(TopicLostError):
-    """The topic `runs` has lost its end while it was read."""
-
-    code = "runs-lost"
-
-
-def _fenced(hint: str) -> MatcherLeadLostError:
-    return MatcherLeadLostError("another matcher has taken the lead", hint=hint)
-
-
 _WRITER: Final = FencedName(
     topic="runs",
     transactional_id="matcher",
     doing="runs cannot be written",
     unsure="the next leader reads it",
-    fenced=_fenced,
+    fenced=fenced_by(MatcherLeadLostError, "another matcher has taken the lead"),
 )
 
 
@@ -263,7 +306,7 @@ class RunRegistry:
     def __init__(self, config: KafkaConfig, partitions: int) -> None:
         self._ledger = RunLedger(partitions)
         self._next = 0
-        self._reader = StateTopicReader(config, "runs", RunsLostError)
+        self._reader = StateTopicReader(config, "runs")
         try:
             self._writer = FencedWriter(config, _WRITER)  # from here on every number that was taken can be read
             self._news()
@@ -407,4 +450,4 @@ def follow_generations(config: KafkaConfig, write: Callable[[int], None], stop: 
             written = newest
         return True
 
-    follow_state(config, "runs", RunsLostError, take, write_newest, stop)
+    follow_state(config, "runs", take, write_newest, stop)

@@ -5,36 +5,33 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice, takewhile
 from operator import le
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.client import Came, KafkaAdmin, TopicConsumer, library, offset_of
-from headgate.backend.kafka.events import EventPage, PageBuilder, Passes, headers_of
-from headgate.backend.kafka.records import RecordError
-from headgate.event.arrow import EVENT_SCHEMA, from_batch
+from headgate.backend.kafka.events import headers_of
+from headgate.backend.kafka.records import RecordError, decode_stored
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch, to_batch
 from headgate.inspect.find import EventSearch, FoundEvent, LogPage, SearchedPiece
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import OnCorrupt
 from headgate.observe import metrics
-from headgate.scan.source import (
-    NO_END,
-    Query,
-    ScanCounters,
-    StoredPage,
-    newest_of_all,
-    read_pages,
-)
+from headgate.scan.source import NO_END, Query, ScanCounters, StoredPage, newest_of_all, read_pages
 from headgate_api.errors import HeadgateError, OverloadedError, UnavailableError
 from headgate_api.limits import (
+    COMMIT_BATCH_BYTES_MAX,
     DAMAGES_KEPT,
     KAFKA_FETCH_BYTES_MAX,
     KAFKA_READ_EVENTS,
@@ -48,7 +45,6 @@ from headgate_api.limits import (
 
 if TYPE_CHECKING:
     from confluent_kafka import Message, TopicPartition
-    from confluent_kafka.admin import OffsetSpec
 
 
 # --- scan consumers -------------------------------------------------------------------------------
@@ -117,8 +113,36 @@ class ScanConsumers:
 
 
 # --- topic scan -----------------------------------------------------------------------------------
-# All partitions of a scan come by one consumer, fetched beside each other. What it fetched waits here until the scan
-# reads its partition; a bound of bytes ends the fetching, never the reading of what is there.
+# Scans read pages as chunks of the embedded log; `tests/backend/contract.py` holds both stores to the same. All
+# partitions of a scan come by one consumer, fetched beside each other. What it fetched waits here until the scan reads
+# its partition; a bound of bytes ends the fetching, never the reading of what is there.
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events of one partition that were read together, a `StoredPage`.
+
+    Kafka knows milliseconds of `append_times_us`. Reading goes on at `next_offset`, above the last of `offsets`.
+    """
+
+    offsets: Sequence[int]
+    append_times_us: Sequence[int]
+    batch: pa.RecordBatch
+    next_offset: int
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.batch.nbytes)
+
+    @property
+    def message(self) -> bytes | None:
+        return None  # there are no such bytes
+
+    def behind(self, offset: int) -> EventPage:
+        """The part from this one of its offsets on."""
+        row = bisect_left(self.offsets, offset)
+        return EventPage(self.offsets[row:], self.append_times_us[row:], self.batch.slice(row), self.next_offset)
+
 
 PassedOver = Callable[[int, int, RecordError], object]
 """Called with partition, offset and what is wrong."""
@@ -218,23 +242,33 @@ class TopicScan:
         self._positions[partition] = offset
 
     def _page(self, partition: int, buffer: deque[Message]) -> EventPage | None:
-        builder = PageBuilder(f"{self._topic}/{partition}", self._passes(partition))
-        while buffer and builder.add(buffer[0]):
-            message = buffer.popleft()
+        """What is at hand; None where all of it was passed over. RecordError: it begins with what is none of ours."""
+        offsets, times_us, events, numbers = list[int](), list[int](), list[StoredEvent](), list[str | None]()
+        size_bytes = 0
+        while buffer:
+            message = buffer[0]
+            offset, size_bytes = offset_of(message), size_bytes + len(message)
+            if offsets and (len(offsets) == KAFKA_READ_EVENTS or size_bytes > COMMIT_BATCH_BYTES_MAX):
+                break
+            try:
+                stored, produced = decode_stored(headers_of(message), message.value())
+            except RecordError as error:
+                if self._passed_over is not None:
+                    self._corrupt += 1
+                    self._passed_over(partition, offset, error)
+                elif offsets:
+                    break
+                else:
+                    raise RecordError(f"{self._topic}/{partition} at offset {offset}: {error.message}") from error
+            else:
+                offsets.append(offset)
+                times_us.append(message.timestamp()[1] * 1_000)
+                events.append(stored)
+                numbers.append(produced)
+            buffer.popleft()
             self._buffered_bytes -= _size_of(message)
-            self._positions[partition] = offset_of(message) + 1
-        return builder.page()
-
-    def _passes(self, partition: int) -> Passes | None:
-        tell = self._passed_over
-        if tell is None:
-            return None
-
-        def passes(offset: int, error: RecordError) -> None:
-            self._corrupt += 1
-            tell(partition, offset, error)
-
-        return passes
+            self._positions[partition] = offset + 1
+        return EventPage(offsets, times_us, to_batch(events, numbers), self._positions[partition]) if events else None
 
     # --- records ---------------------------------------------------------------------------------------
 
@@ -368,25 +402,18 @@ class KafkaLog:
             _log.error("record passed over", topic=self._topic, partition=partition, offset=offset, why=error.message)
 
     def first_offsets(self) -> dict[int, int]:
-        from confluent_kafka.admin import OffsetSpec
-
-        return self._offsets(self.partitions(), OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return self._admin.offsets(self._topic, self.partitions(), "earliest")
 
     def end_offsets(self) -> dict[int, int]:
         """Behind the last committed record."""
-        from confluent_kafka.admin import OffsetSpec
-
-        return self._offsets(self.partitions(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._admin.offsets(self._topic, self.partitions(), "latest")
 
     def offsets_at_time(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
         """The first record stored at or after the millisecond."""
-        from confluent_kafka.admin import OffsetSpec
-
-        since_ms = max(0, -(-time_us // 1_000))
-        found = self._offsets(partitions, OffsetSpec.for_timestamp(since_ms))
+        found = self._admin.offsets(self._topic, partitions, max(0, -(-time_us // 1_000)))
         if _NO_RECORD not in found.values():
             return found
-        ends = self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        ends = self._admin.offsets(self._topic, partitions, "latest")
         return {partition: ends[partition] if at == _NO_RECORD else at for partition, at in found.items()}
 
     def newest(self, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, StoredPage]]:
@@ -395,9 +422,7 @@ class KafkaLog:
 
     def kept_since(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
         """Where partitions have what is kept of what was stored at or after a time, 0 for any."""
-        from confluent_kafka.admin import OffsetSpec
-
-        first = self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        first = self._admin.offsets(self._topic, partitions, "earliest")
         since = self.offsets_at_time(partitions, time_us) if time_us else first
         return {partition: max(offset, since[partition]) for partition, offset in first.items()}
 
@@ -432,23 +457,6 @@ class KafkaLog:
 
     def close(self) -> None:
         self._consumers.close()
-
-    def _offsets(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
-        """What one specification says of these partitions. Asks again while a leader is elected."""
-        from confluent_kafka import IsolationLevel
-
-        asked = {library().TopicPartition(self._topic, partition): spec for partition in partitions}
-
-        def ask() -> dict[int, int]:
-            answers = self._admin.raw.list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=KAFKA_READ_S_MAX
-            )
-            found = {place.partition: answer.result().offset for place, answer in answers.items()}
-            if library().OFFSET_INVALID in found.values():  # of a topic that was just made, instead of an error
-                raise UnavailableError(f"{DOING}: {self._topic} does not say yet which offsets it has")
-            return found
-
-        return self._admin.once_elected(ask)
 
 
 # --- inspected topic ------------------------------------------------------------------------------

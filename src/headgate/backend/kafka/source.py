@@ -1,10 +1,8 @@
 """Sources: topics into which any producer writes CloudEvents, admitted to a broker exactly once.
 
-The processes of a source are a consumer group. Each reads records, writes what they become, and commits how far it has
-read, in one transaction: a record is in `events` or in `refused` once for its (topic, partition, offset), whenever a
-process dies. Partitions change hands between transactions only, and a process that lost them cannot commit: Kafka
-compares its generation of the group. A transaction stays within one Kafka, so a source's topics are in the deployment's
-own.
+The processes of a source are a consumer group. Each writes what records become, and commits how far it has read, in one
+transaction, so its topics are in the deployment's own Kafka. A process that lost a partition cannot commit: Kafka
+compares its generation of the group.
 """
 
 from __future__ import annotations
@@ -15,13 +13,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from headgate.auth.user import source_sender
 from headgate.backend.config import KafkaConfig, SourceConfig
-from headgate.backend.kafka.client import BOUNDED_FETCH, Came, TopicConsumer, library, offset_of
+from headgate.backend.kafka.client import BOUNDED_FETCH, Came, GroupConsumer, library, offset_of
 from headgate.backend.kafka.events import headers_of
 from headgate.backend.kafka.records import KafkaRecord, RecordError, encode_record
 from headgate.backend.kafka.transactions import ANY_PARTITION, FencedName, FencedWriter, NameTakenError, name_taken
@@ -56,34 +54,22 @@ if TYPE_CHECKING:
 # deployment names its topics, so it needs no role. Its share of a publish quota is that of a front.
 
 
-class SourceGate(Protocol):
-    """What one source may admit. Called by its thread."""
+class OpenGates:
+    """Sources may admit everything. Called by their threads."""
 
-    def wait_s(self) -> float:
+    def wait_s(self, source: SourceConfig) -> float:
         """Seconds until its namespace may store more, at least about; 0 for at once."""
+        return 0.0
 
-    def check(self, event: Event) -> None:
+    def check(self, source: SourceConfig, event: Event) -> None:
         """Lets an event pass, or raises the HeadgateError why the source may not send it."""
 
-    def stored(self, events: int, size_bytes: int) -> None:
+    def stored(self, source: SourceConfig, events: int, size_bytes: int) -> None:
         """So much is stored now."""
 
 
-class OpenGate:
-    """A source may admit everything."""
-
-    def wait_s(self) -> float:
-        return 0.0
-
-    def check(self, event: Event) -> None:
-        """See `SourceGate`."""
-
-    def stored(self, events: int, size_bytes: int) -> None:
-        """See `SourceGate`."""
-
-
-class SourceGates:
-    """The gates of all sources of a server, as new as its copy of the objects.
+class SourceGates(OpenGates):
+    """What all sources of a server may admit, as new as its copy of the objects.
 
     Without `policies` everybody may send everything. `sharers` counts the fronts and sources that share the quotas.
     """
@@ -104,11 +90,8 @@ class SourceGates:
         self._using = threading.Lock()
         """Held while quotas are read or used: they belong to one thread at a time."""
 
-    def of(self, source: SourceConfig) -> SourceGate:
-        return _Gate(self, source)
-
-    def wait_s(self, broker: str) -> float:
-        """`SourceGate.wait_s` of a broker `namespace/name`. Reads what has changed of the objects."""
+    def wait_s(self, source: SourceConfig) -> float:
+        """See `OpenGates`. Reads what has changed of the objects."""
         with self._using:
             version = self._store.data_version()
             if version != self._version:
@@ -116,49 +99,25 @@ class SourceGates:
                 if self._policies is not None:
                     self._policies.refresh()
                 self._version = version
-            quota = self._quotas.get(broker)
+            quota = self._quotas.get(source.broker)
             return quota.wait_s(self._clock_s()) if quota is not None else 0.0
 
-    def stored(self, broker: str, events: int, size_bytes: int) -> None:
+    def check(self, source: SourceConfig, event: Event) -> None:
+        if self._events is not None:
+            self._events.check(source_sender(namespace_of(source.broker), source.name), source.broker, event)
+
+    def stored(self, source: SourceConfig, events: int, size_bytes: int) -> None:
         with self._using:
-            quota = self._quotas.get(broker)
+            quota = self._quotas.get(source.broker)
             if quota is not None:
                 quota.take(events, size_bytes)
                 quota.stored(events, size_bytes)
-
-    def check_of(self, source: SourceConfig) -> Callable[[Event], None]:
-        if self._events is None:
-            return lambda _: None
-        sender = source_sender(namespace_of(source.broker), source.name)
-        return partial(self._events.check, sender, source.broker)
-
-
-class _Gate:
-    def __init__(self, gates: SourceGates, source: SourceConfig) -> None:
-        self._gates = gates
-        self._broker = source.broker
-        self.check = gates.check_of(source)
-
-    def wait_s(self) -> float:
-        return self._gates.wait_s(self._broker)
-
-    def stored(self, events: int, size_bytes: int) -> None:
-        self._gates.stored(self._broker, events, size_bytes)
 
 
 # --- source records -------------------------------------------------------------------------------
 # A record is decoded by the CloudEvents Kafka binding alone, as strictly as HTTP. It goes to the partition of its
 # event's partition key, else of the record's key, else of its own partition: either way what was in order stays in
-# order.
-#
-# Headers of a refused record, behind those that it had:
-#
-# | header | what it holds |
-# |---|---|
-# | `headgate_topic`, `headgate_partition`, `headgate_offset` | where it was read |
-# | `headgate_broker` | identity of the broker that was to get it |
-# | `headgate_reason` | why it was refused |
-# | `headgate_dropped` | what had no room, or cannot be written: `value`, `headers`, or both; else absent |
+# order. docs/spec/kafka-records.md has the headers of a refused record, which stand behind those that it had.
 
 TOPIC: Final = "headgate_topic"
 PARTITION: Final = "headgate_partition"
@@ -264,16 +223,11 @@ _log = structlog.get_logger(__name__)
 class SourceReader:
     """One process of a source. Blocking; for one thread.
 
-    Args:
-        identity: The identity of the broker `NAMESPACE/NAME` that gets the events; None when there is none now. It may
-            block.
-        instance: Name of this process, the same after a restart and no other one's: a transaction that a crash left
-            open is ended by the next process of that name, instead of after KAFKA_TRANSACTION_S_MAX.
-        on_admitted: Called after each transaction with how many records were admitted and how many refused.
-        gate: Says what the source may admit; None: everything.
-
-    Attributes:
-        problem: Why nothing is admitted now; empty while all is well.
+    `instance` names the process, the same after a restart and no other one's: a transaction that a crash left open is
+    ended by the next process of that name, instead of after KAFKA_TRANSACTION_S_MAX. `identity` gives the identity of
+    the broker `NAMESPACE/NAME`, None when there is none now; it may block. `on_admitted` is called after each
+    transaction with how many records were admitted and how many refused. `problem` is why nothing is admitted now;
+    empty while all is well.
     """
 
     def __init__(
@@ -283,18 +237,17 @@ class SourceReader:
         instance: str,
         identity: Callable[[str], str | None],
         on_admitted: Callable[[int, int], object] = lambda _admitted, _refused: None,
-        gate: SourceGate | None = None,
+        gates: OpenGates | None = None,
     ) -> None:
         self.problem = ""
         self._config = config
         self._source = source
         self._identity = identity
         self._on_admitted = on_admitted
-        self._gate = gate or OpenGate()
+        self._gates = gates or OpenGates()
         self._is_held = False  # its namespace is over its quota
         self._name = FencedName("events", f"source-{source.name}-{instance}", _DOING, "", name_taken(_DOING))
         self._writer: FencedWriter | None = None
-        self._failure: HeadgateError | None = None  # of a callback: the library would print it
         self._is_leaving = False
         self._found: list[Message] = []
 
@@ -327,8 +280,16 @@ class SourceReader:
 
     def _run(self, stop: threading.Event) -> None:
         kafka = library()
-        consumer = TopicConsumer(self._config, _DOING, self._options())
-        self._failure, self._is_held, self._is_leaving = None, False, False
+        # No static member: one that dies between the two halves of a cooperative rebalance is given what the first
+        # half left it when it comes back, and nobody gets the rest.
+        own = {
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            **BOUNDED_FETCH,
+            "topic.metadata.refresh.interval.ms": 30_000,  # new partitions are found so late
+        }
+        consumer = GroupConsumer(self._config, _DOING, self._source.group_in(self._config), SOURCE_SESSION_S, own)
+        self._is_held, self._is_leaving = False, False
         try:
             self._writer = FencedWriter(self._config, self._name)
             consumer.raw.subscribe(
@@ -340,7 +301,9 @@ class SourceReader:
                 self._hold(consumer.raw)
                 messages, broker = self._read(consumer), self._broker()
                 if consumer.raw.assignment():
-                    self.problem = self._waiting if self._is_held else ""
+                    namespace = namespace_of(self._source.broker)
+                    held = f"source {self._source.name}: waits, as the namespace {namespace} has exceeded its quota"
+                    self.problem = held if self._is_held else ""
                 if messages:
                     self._admit(consumer, messages, broker)
         except kafka.KafkaException as error:
@@ -357,42 +320,26 @@ class SourceReader:
 
     def _hold(self, consumer: Consumer) -> None:
         """Reads nothing while the namespace is over its quota: records wait in their topic, and rebalances go on."""
-        is_held = self._gate.wait_s() > 0
+        is_held = self._gates.wait_s(self._source) > 0
         if is_held and consumer.assignment():
             consumer.pause(consumer.assignment())  # those too that have come since
         elif self._is_held and not is_held:
             consumer.resume(consumer.assignment())
         self._is_held = is_held
 
-    @property
-    def _waiting(self) -> str:
-        namespace = namespace_of(self._source.broker)
-        return f"source {self._source.name}: waits, as the namespace {namespace} has exceeded its quota"
-
-    # --- reading ---------------------------------------------------------------------------------------
-
-    def _read(self, consumer: TopicConsumer) -> list[Message]:
-        """Records that have come, of partitions that are ours now."""
+    def _read(self, consumer: GroupConsumer) -> list[Message]:
+        """Records that have come, of partitions that are ours now: a further poll may tell that some are not."""
         self._found.clear()
-        size_bytes = 0
-        message = consumer.raw.poll(_POLL_S)
-        while message is not None:
+        for message in consumer.batch(_POLL_S, SOURCE_RECORDS, SOURCE_BYTES_MAX):
             if message.error() is None:
                 self._found.append(message)
-                size_bytes += len(message)
             else:
                 self._pass(consumer, message)
-            if len(self._found) >= SOURCE_RECORDS or size_bytes >= SOURCE_BYTES_MAX:
-                break
-            message = consumer.raw.poll(0)  # it may call back that some of them are no longer ours
-        if self._failure is not None:
-            raise self._failure
         return self._found
 
-    def _pass(self, consumer: TopicConsumer, message: Message) -> None:
-        kafka, error = library(), message.error()
-        topic, partition = message.topic(), message.partition()
-        if error is not None and error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+    def _pass(self, consumer: GroupConsumer, message: Message) -> None:
+        error, topic, partition = message.error(), message.topic(), message.partition()
+        if error is not None and error.code() == library().KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise UnavailableError(
                 f"source {self._source.name}: there is no topic {topic}", hint="who writes the events creates it"
             )
@@ -400,17 +347,13 @@ class SourceReader:
         if is_gone and topic is not None and partition is not None:
             first, _ = consumer.bounds(topic, partition)
             _log.error("records of a source went before they were read", source=self._source.name, topic=topic)
-            consumer.raw.incremental_unassign([kafka.TopicPartition(topic, partition)])
-            consumer.raw.incremental_assign([kafka.TopicPartition(topic, partition, first)])
+            consumer.restart(topic, partition, first)
 
-    def _on_assign(self, consumer: TopicConsumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: GroupConsumer, partitions: list[TopicPartition]) -> None:
         if self._is_leaving:  # they came behind the last read: a consumer that closes is told of no commit any more
             return
-        try:
-            with consumer.errors():
-                consumer.raw.incremental_assign(self._begun(consumer, partitions))
-        except HeadgateError as error:
-            self._failure = error
+        with consumer.calling_back(), consumer.errors():
+            consumer.raw.incremental_assign(self._begun(consumer, partitions))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What was read of them and not admitted is another process's."""
@@ -418,32 +361,30 @@ class SourceReader:
         self._found[:] = [message for message in self._found if (message.topic(), message.partition()) not in lost]
         consumer.incremental_unassign(partitions)
 
-    def _begun(self, consumer: TopicConsumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    def _begun(self, consumer: GroupConsumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Where each is read on: what the group has committed, else where the source begins, which is committed."""
-        kafka = library()
         begun, new = [], []
         for place in consumer.commits(partitions, _SETTLED_S_MAX):
             if place.offset < 0:
                 first, end = consumer.bounds(place.topic, place.partition)
                 is_known = self._source.initial == "earliest" or self._knows(consumer, place.topic)
-                place = kafka.TopicPartition(place.topic, place.partition, first if is_known else end)
+                place = library().TopicPartition(place.topic, place.partition, first if is_known else end)
                 new.append(place)
             begun.append(place)
         if new:
             consumer.raw.commit(offsets=new, asynchronous=False)
         return begun
 
-    def _knows(self, consumer: TopicConsumer, topic: str) -> bool:
+    def _knows(self, consumer: GroupConsumer, topic: str) -> bool:
         """Whether the group has read the topic before: then a partition that it does not know has come since."""
         places = [library().TopicPartition(topic, number) for number in range(consumer.partition_count(topic))]
         return any(place.offset >= 0 for place in consumer.commits(places, _SETTLED_S_MAX))
 
-    # --- admitting -------------------------------------------------------------------------------------
-
-    def _admit(self, consumer: TopicConsumer, messages: Sequence[Message], broker: str) -> None:
+    def _admit(self, consumer: GroupConsumer, messages: Sequence[Message], broker: str) -> None:
         """Writes what records become, and how far the group has read, in one transaction; after a failure, again."""
         kafka, partitions = library(), self._config.topics.events.partitions
-        outcomes = [admit(_foreign(message), broker, partitions, self._gate.check) for message in messages]
+        check = partial(self._gates.check, self._source)
+        outcomes = [admit(_foreign(message), broker, partitions, check) for message in messages]
         behind = {(message.topic(), message.partition()): offset_of(message) + 1 for message in messages}
         members = consumer.raw.consumer_group_metadata()
         places = [kafka.TopicPartition(*place, offset) for place, offset in behind.items()]
@@ -466,26 +407,11 @@ class SourceReader:
             return
         self._writer.commit()
         admitted = [outcome.record.size_bytes for outcome in outcomes if isinstance(outcome, AdmittedRecord)]
-        self._gate.stored(len(admitted), sum(admitted))
+        self._gates.stored(self._source, len(admitted), sum(admitted))
         refused = [outcome.reason for outcome in outcomes if isinstance(outcome, RefusedRecord)]
         if refused:
             _log.warning("records refused", source=self._source.name, count=len(refused), first=refused[0])
         self._on_admitted(len(outcomes) - len(refused), len(refused))
-
-    def _options(self) -> dict[str, object]:
-        return {
-            "group.id": self._source.group_in(self._config),
-            # No static member: one that dies between the two halves of a cooperative rebalance is given what the first
-            # half left it when it comes back, and nobody gets the rest.
-            "partition.assignment.strategy": "cooperative-sticky",
-            "session.timeout.ms": round(SOURCE_SESSION_S * 1_000),
-            "heartbeat.interval.ms": round(SOURCE_SESSION_S * 1_000 / 4),
-            "enable.auto.offset.store": False,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-            **BOUNDED_FETCH,
-            "topic.metadata.refresh.interval.ms": 30_000,  # new partitions are found so late
-        }
 
 
 def _rewind(consumer: Consumer, messages: Sequence[Message]) -> None:

@@ -19,8 +19,6 @@ from typing import Final
 
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 
-# --- maven ----------------------------------------------------------------------------------------
-
 
 def cache_directory() -> Path:
     """Where fetched jars are kept: `headgate` below the user's cache directory (XDG)."""
@@ -64,8 +62,6 @@ def _fetch(pom: Path, scratch: Path) -> None:
     if done.returncode:
         raise UnavailableError(f"Maven cannot fetch what {pom.name} names:\n{done.stdout.strip()[-2_000:]}")
 
-
-# --- spark jars -----------------------------------------------------------------------------------
 
 FOLDER_VARIABLE: Final = "HEADGATE_SPARK_KAFKA_JARS"
 POM: Final = Path(__file__).with_name("spark-jars.xml")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.client import Came, KafkaAdmin, TopicConsumer, library, offset_of
+from headgate.backend.kafka.client import MADE_ANEW, Came, KafkaAdmin, TopicConsumer, library, offset_of
 from headgate.objects.store.database import NotLeaderError
-from headgate_api.errors import HeadgateError, UnavailableError
+from headgate_api.errors import FatalError, UnavailableError
 from headgate_api.limits import KAFKA_ADMIN_S_MAX
 
 if TYPE_CHECKING:
@@ -25,21 +25,28 @@ if TYPE_CHECKING:
 _POLL_S: Final = 0.5
 
 
+class TopicLostError(FatalError):
+    """A topic of state, by its name in `TopicsConfig`, is not the one that was read, or has lost its end meanwhile."""
+
+    def __init__(self, config: KafkaConfig, topic: str, reason: str) -> None:
+        remedy = " Move control.db away to begin with what the topic has now" if topic == "objects" else ""
+        what = f"{config.topic(topic)} is not what this process has read: {reason}"
+        super().__init__(what, hint=f"{MADE_ANEW}{remedy}")
+        self.code = f"{topic}-lost"
+
+
 class StateTopicReader:
-    """Reads the committed records of one partition of a topic; blocking, for one thread at a time.
+    """Reads the committed records of one partition of a topic, by its name in `TopicsConfig`; blocking, for one thread.
 
     An end is always the end of a transaction: Kafka shows no reader of committed records the place behind an open one.
-    `lost` makes the error where the topic ends before what was read: of the topic's name in Kafka and a reason.
     """
 
-    def __init__(
-        self, config: KafkaConfig, topic: str, lost: Callable[[str, str], HeadgateError], partition: int = 0
-    ) -> None:
+    def __init__(self, config: KafkaConfig, topic: str, partition: int = 0) -> None:
         self._config = config
+        self._role = topic
         self._partition = partition
         self._topic = config.topic(topic)
         self._doing = f"{topic} cannot be read"
-        self._lost = lost
         self._held: deque[Message] = deque()
         self._from = 0  # records below it were handed out or passed over
         self._next = -1  # records below it are held, if there are any; negative before the first question
@@ -67,7 +74,7 @@ class StateTopicReader:
         return bool(self._held)
 
     def has_record(self, start: int, end: int) -> bool:
-        """Whether there is a record from one offset up to an end that `end()` said; raises what `lost` makes."""
+        """Whether there is a record from one offset up to an end that `end()` said; raises TopicLostError."""
         self._go(start)
         if not self._held and self._next < end:
             for came in self._consumer.answers(self._topic, _POLL_S):
@@ -100,7 +107,8 @@ class StateTopicReader:
         """Keeps records that have come. Moves `_next` over what the partition's end tells."""
         for what, message in came:
             if what is Came.REMOVED:
-                raise self._lost(self._topic, f"it ends before offset {self._next}, up to which it was read")
+                reason = f"it ends before offset {self._next}, up to which it was read"
+                raise TopicLostError(self._config, self._role, reason)
             if what is Came.RECORD:
                 self._held.append(message)
             self._next = max(self._next, offset_of(message) + (what is Came.RECORD))
@@ -122,7 +130,6 @@ _log = structlog.get_logger(__name__)
 def follow_state(
     config: KafkaConfig,
     topic: str,
-    lost: Callable[[str, str], HeadgateError],
     take: Callable[[Message], object],
     write: Callable[[], bool],
     stop: threading.Event,
@@ -130,10 +137,10 @@ def follow_state(
     """Reads a topic from its start, and writes what it says, until told to stop; blocking, for a thread of its own.
 
     Every control process may run it: one that does not lead tries again, and writes the newest when it leads. `take`
-    takes each record, once. `write` writes what is not written yet; False where that must wait. Raises what `lost`
-    makes, and what no further try helps.
+    takes each record, once. `write` writes what is not written yet; False where that must wait. Raises TopicLostError,
+    and what no further try helps.
     """
-    reader = StateTopicReader(config, topic, lost)
+    reader = StateTopicReader(config, topic)
     try:
         at, is_written = 0, True
         while not stop.is_set():

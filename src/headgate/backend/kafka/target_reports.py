@@ -17,7 +17,6 @@ import msgspec
 import structlog
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.client import TopicLostError
 from headgate.backend.kafka.state_topic import follow_state
 from headgate.objects.kinds.routing import FINDINGS, Target, TargetFindings, TargetReport, ToldFindings
 from headgate.storage.commit import Committer
@@ -39,12 +38,6 @@ _PUT: Final = f"INSERT OR REPLACE INTO {TABLE} (target, {_COLUMNS}) VALUES ({', 
 _decode_key: Final = msgspec.json.Decoder(tuple[str, int]).decode
 _decode_row: Final = msgspec.msgpack.Decoder(ToldFindings).decode
 _log = structlog.get_logger(__name__)
-
-
-class ReportsLostError(TopicLostError):
-    """The topic of reports has lost its end while it was read."""
-
-    code = "reports-lost"
 
 
 class PartitionReports(StoreFile):
@@ -111,4 +104,4 @@ def follow_reports(
             waiting.clear()
         return True
 
-    follow_state(config, "reports", ReportsLostError, take, write, stop)
+    follow_state(config, "reports", take, write, stop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -71,13 +71,9 @@ class FoundTopic:
 
 @dataclass(frozen=True)
 class Misfit:
-    """One setting that is not as it must be.
+    """One setting that is not as it must be; `found` is empty for what is not there.
 
-    Attributes:
-        topic: In Kafka; empty where it is the whole cluster.
-        setting: Its name, Kafka's where it has one.
-        found: As it is; empty for what is not there.
-        passes: Whether it is so because a broker is away, and not because a setting is wrong.
+    It `passes` where it is so because a broker is away, and not because a setting is wrong.
     """
 
     topic: str
@@ -90,15 +86,13 @@ class Misfit:
 
 def wanted_topics(config: KafkaConfig) -> list[WantedTopic]:
     """Every topic of a deployment."""
-    topics = config.topics
-    return [
-        _wanted(config.topic(role), role, topic, topics.outbox.partitions if role == "changelog" else 1)
-        for role, topic in ((role, getattr(topics, role)) for role in type(topics).model_fields)
-    ]
+    return [_wanted(config, role) for role in type(config.topics).model_fields]
 
 
-def _wanted(name: str, role: str, topic: TopicConfig, partitions: int) -> WantedTopic:
+def _wanted(config: KafkaConfig, role: str) -> WantedTopic:
     """One topic; a partition of state has one writer, whose order is that of its records."""
+    topic: TopicConfig = getattr(config.topics, role)
+    partitions = config.topics.outbox.partitions if role == "changelog" else 1
     settings = {**_COMMON, "min.insync.replicas": str(topic.min_insync)}
     if isinstance(topic, RecordsConfig):
         partitions = topic.partitions
@@ -125,7 +119,8 @@ def _wanted(name: str, role: str, topic: TopicConfig, partitions: int) -> Wanted
     if role == "changelog":
         settings["segment.bytes"] = str(CHANGELOG_SEGMENT_BYTES)
     given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in topic.options.items()}
-    return WantedTopic(name, role, partitions, topic.replication, topic.min_insync, {**settings, **given})
+    settings |= given
+    return WantedTopic(config.topic(role), role, partitions, topic.replication, topic.min_insync, settings)
 
 
 def misfits(wanted: WantedTopic, found: FoundTopic | None) -> Iterator[Misfit]:
@@ -196,17 +191,14 @@ class Admin:
         own = {"socket.connection.setup.timeout.ms": 5_000}
         self._client = KafkaAdmin(config, "the cluster cannot be asked", own)
 
-    def broker_count(self) -> int:
-        return len(self._metadata().brokers)
-
     def create_missing(self) -> list[str]:
         """Makes the topics that are not there, and returns their names. InvalidInputError: more copies than brokers."""
         from confluent_kafka.admin import NewTopic
 
-        brokers = self.broker_count()
+        metadata = self._metadata()
+        brokers = len(metadata.brokers)
         noun = "broker" if brokers == 1 else "brokers"
-        there = self._names()
-        missing = [topic for topic in wanted_topics(self._config) if topic.name not in there]
+        missing = [topic for topic in wanted_topics(self._config) if topic.name not in metadata.topics]
         for topic in missing:
             if topic.replication > brokers:
                 raise InvalidInputError(
@@ -233,8 +225,6 @@ class Admin:
         return True
 
     def _wait_known(self, made: Sequence[WantedTopic]) -> None:
-        from confluent_kafka.admin import OffsetSpec
-
         names = {topic.name for topic in made}
         deadline = time.monotonic() + KAFKA_ADMIN_S_MAX
         while not names <= self._names():
@@ -242,35 +232,15 @@ class Admin:
                 missing = ", ".join(sorted(names - self._names()))
                 raise UnavailableError(f"made, but not known to every broker yet: {missing}", hint="run it again")
             time.sleep(_POLL_S)
-        places = {
-            library().TopicPartition(topic.name, number): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            for topic in made
-            for number in range(topic.partitions)
-        }
-
-        def ask() -> None:
-            for done in self._client.raw.list_offsets(places, request_timeout=KAFKA_ADMIN_S_MAX).values():
-                done.result()
-
-        if places:
-            self._client.once_elected(ask)  # a broker refuses records until it knows that it leads
+        for topic in made:  # a broker refuses records until it knows that it leads
+            self._client.offsets(topic.name, range(topic.partitions), "latest")
 
     def _names(self) -> set[str]:
         return set(self._metadata().topics)
 
     def _metadata(self) -> ClusterMetadata:
         """Brokers and topics, as the first broker that answers knows them."""
-        kafka = library()
-        deadline = time.monotonic() + KAFKA_ADMIN_S_MAX
-        while True:
-            try:
-                return self._client.raw.list_topics(timeout=_TRY_S)
-            except kafka.KafkaException as error:
-                self._client.raw.poll(0)  # brings what the connections report
-                denied = self._client.faults.denied
-                if denied is None and time.monotonic() < deadline:
-                    continue
-                raise self._client.error(denied or error.args[0]) from error
+        return self._client.once_elected(lambda: self._client.raw.list_topics(timeout=_TRY_S), KAFKA_ADMIN_S_MAX)
 
     def check(self) -> list[Misfit]:
         """Compares every topic with the configuration; empty when everything fits."""
@@ -279,11 +249,10 @@ class Admin:
         found = self._found([topic.name for topic in wanted if topic.name in there])
         return [misfit for topic in wanted for misfit in misfits(topic, found.get(topic.name))]
 
-    def _found(self, names: Iterable[str]) -> Mapping[str, FoundTopic]:
+    def _found(self, names: list[str]) -> Mapping[str, FoundTopic]:
         from confluent_kafka import TopicCollection
         from confluent_kafka.admin import ConfigResource, ResourceType
 
-        names = list(names)
         if not names:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]

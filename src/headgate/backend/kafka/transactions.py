@@ -1,7 +1,4 @@
-"""Transactions: the one producer that writes records of Kafka all or none, until a newer one of its name fences it.
-
-What is written so decides about the rest: batches of events, numbered events, objects, runs, what a source admits.
-"""
+"""Transactions: the one producer that writes records of Kafka all or none, until a newer one of its name fences it."""
 
 from __future__ import annotations
 
@@ -35,6 +32,11 @@ def name_taken(doing: str) -> Callable[[str], HeadgateError]:
     """Makes the error of a process that no other one should ever replace; see `FencedName.fenced`."""
     hint = "it stood still for too long, or another process has its name: each server has a data directory of its own"
     return lambda _: NameTakenError(f"{doing}: Kafka knows a newer producer of this name", hint=hint)
+
+
+def fenced_by(kind: Callable[..., HeadgateError], message: str, hint: str = "") -> Callable[[str], HeadgateError]:
+    """Makes an error of a kind with the hint that is told, else with this one; see `FencedName.fenced`."""
+    return lambda told: kind(message, hint=told or hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,15 @@ class FencedWriter:
         if error is not None:
             raise self._failed(error)
         return {place: report.offsets for place, report in reports.items()}
+
+    def send_events(self, group: Iterable[EventRecords]) -> Mapping[tuple[str, int], Sequence[int]]:
+        """Begins a transaction and sends events to the topic `events`; see `send_records`."""
+        return self.send_records(
+            ("events", partition, record)
+            for each in group
+            for partition, records in each.parts.items()
+            for record in records
+        )
 
     def add_places(self, places: Sequence[TopicPartition], group: object) -> None:
         """Makes commits of a consumer group, by its `consumer_group_metadata`, part of the transaction that is open."""

@@ -80,7 +80,7 @@ async def _cache(context: child.Context, stop: asyncio.Event) -> AsyncIterator[C
     told = child.setter(changed)
     async with contextlib.AsyncExitStack() as stack:
         url = instance.advertised_url(settings)
-        objects = await asyncio.to_thread(KafkaObjects.open, path, config, url, on_lost=lambda _reason: told())
+        objects = await asyncio.to_thread(KafkaObjects, path, config, url, on_lost=lambda _reason: told())
         stack.callback(objects.close)
         child.on_stop(child.setter(stop))  # not before: a signal ends a process that waits for Kafka
         store = Store.open(path, committer=objects, keys=keyring_of(settings))

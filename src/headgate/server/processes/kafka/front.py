@@ -9,9 +9,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from headgate.backend.kafka.appender import KafkaAppender
+from headgate.backend.kafka.appender import FencedProducers, KafkaAppender
 from headgate.backend.kafka.consumer_groups import GroupMembers
-from headgate.backend.kafka.numbered_producers import FencedProducers
 from headgate.backend.kafka.objects import open_cache
 from headgate.ingress.partitions import EventPartitions
 from headgate.server import child, parts

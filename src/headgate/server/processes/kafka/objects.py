@@ -22,7 +22,7 @@ def run(context: child.Context) -> None:
 async def _follow(context: child.Context) -> None:
     settings, stop = context.settings, asyncio.Event()
     path = settings.data / "control.db"
-    objects = await asyncio.to_thread(KafkaObjects.open, path, context.on_kafka.kafka, "")
+    objects = await asyncio.to_thread(KafkaObjects, path, context.on_kafka.kafka, "")
     child.on_stop(child.setter(stop))  # not before: a signal ends a process that waits for Kafka
     report = ready.PartReport(settings.run_directory, context.part.name)
     report.ready(True)

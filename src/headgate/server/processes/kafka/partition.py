@@ -23,7 +23,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.changelog import ChangelogWriter, restore_all
+from headgate.backend.kafka.changelog import ChangelogCommitter, ChangelogWriter, restore_all
 from headgate.backend.kafka.events import TopicEvents, shared_event
 from headgate.backend.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage
 from headgate.backend.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace, TopicBacklog
@@ -196,11 +196,11 @@ class PartitionDispatcher:
             on_removed=self._removed,
         )
         stack.push_async_callback(asyncio.to_thread, backlog.close)
-        committer = self._writer.committer(self._place)
+        committer = ChangelogCommitter(self._writer, self._place)
         cursors = self._cursors = CheckpointedCursors(own.cursors, self._checkpoints, committer)
         stack.callback(cursors.close)
         _, stored_end = await backlog.bounds()
-        reports = PartitionReports(own.reports, self._find, self._writer.committer())
+        reports = PartitionReports(own.reports, self._find, ChangelogCommitter(self._writer))
         stack.callback(reports.close)
         state = ShardState(
             own=own,
@@ -211,7 +211,7 @@ class PartitionDispatcher:
             cursors=cursors,
             reports=reports,
             in_force=partial(in_force, self._checkpoints),
-            committer=self._writer.committer,
+            committer=partial(ChangelogCommitter, self._writer),
             flush_s=limits.CHANGELOG_FLUSH_S,
         )
         deliveries = ShardDeliveries(Shard(self._number, self._count), means, state, self, sharers=self._count)
@@ -271,7 +271,7 @@ class PartitionDispatcher:
     def _place(self) -> Checkpoint | None:
         """What the group commits with the cursors; in their thread."""
         place = self._cursors.place if self._cursors is not None else None
-        return None if place is None else Checkpoint(self._number, place.offset, place.state, 0)
+        return None if place is None else Checkpoint(self._number, place.offset, place.state)
 
     # --- routing ----------------------------------------------------------------------------------------
 

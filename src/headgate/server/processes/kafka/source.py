@@ -42,7 +42,7 @@ def _admit(context: child.Context, objects: Store, stop: threading.Event) -> Non
     policies = EventPolicyCopy(objects, mode) if mode is not None else None
     gates = SourceGates(objects, policies, quota_sharers(context))
     readers = [
-        SourceReader(context.on_kafka.kafka, source, name, identity, partial(_count, source.name), gates.of(source))
+        SourceReader(context.on_kafka.kafka, source, name, identity, partial(_count, source.name), gates)
         for source in context.on_kafka.sources
     ]
     failures: list[InvalidInputError] = []
