@@ -48,10 +48,9 @@ from headgate.auth.authorizer import (
     RoleKey,
     SubjectKind,
 )
-from headgate.auth.claims import ClaimMapper
 from headgate.auth.configuration import read
 from headgate.auth.issuer_keys import IssuerKeys
-from headgate.auth.json_web_tokens import TrustedIssuer
+from headgate.auth.json_web_tokens import ClaimMapper, TrustedIssuer
 from headgate.auth.rules import AccessRule
 from headgate.auth.static_tokens import TokenFile, digest_of
 from headgate.event.arrow import EVENT_SCHEMA

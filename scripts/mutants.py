@@ -185,7 +185,7 @@ MUTANTS: Final = (
     Mutant("remembered-too-long", "auth/authenticator.py",
            "min(found.ends_s + CLOCK_SKEW_S - self._clock_s(), TOKEN_CACHED_S_MAX)", "TOKEN_CACHED_S_MAX",
            "a token that has expired is remembered as good", "tests/auth/test_authenticator.py"),
-    Mutant("free-groups", "auth/impersonation.py", "    for group in groups:\n        yield",
+    Mutant("free-groups", "auth/user.py", "    for group in groups:\n        yield",
            "    for group in groups[1:]:\n        yield",
            "acting as a member of the first group needs no right", "tests/auth/test_impersonation.py"),
     Mutant("shared-field", "objects/kinds/managers.py", "- given.keys() - kept:", "- given.keys():",
@@ -383,11 +383,11 @@ MUTANTS: Final = (
            "flush does not say that something was not stored", "tests/client/test_producer.py"),
     Mutant("old-labels-win", "headgate_cli/objects.py", "kept | given if", "given | kept if",
            "apply does not change a label that is there", "tests/objects/test_cli_objects.py"),
-    Mutant("discarded-unasked", "headgate_cli/deadletter.py", "if not yes and not typer.confirm(",
+    Mutant("discarded-unasked", "headgate_cli/redelivery.py", "if not yes and not typer.confirm(",
            "if yes and not typer.confirm(",
            "dead letters are discarded without a question",
            "tests/test_command.py::test_dead_letters_are_discarded_by_who_means_it"),
-    Mutant("wet-run", "headgate_cli/replay.py", 'body=body | {"dryRun": dry_run})', "body=body)",
+    Mutant("wet-run", "headgate_cli/redelivery.py", 'body=body | {"dryRun": dry_run})', "body=body)",
            "a dry run of a replay sends the events", "tests/test_command.py::test_a_dry_run_of_a_replay_is_one"),
 )
 # fmt: on

@@ -166,7 +166,7 @@ class Asked:
 
 @pytest.mark.parametrize("is_dry", [True, False])
 def test_a_dry_run_of_a_replay_is_one(monkeypatch: pytest.MonkeyPatch, is_dry: bool) -> None:
-    asked = Asked(monkeypatch, "replay")
+    asked = Asked(monkeypatch, "redelivery")
     done = CliRunner().invoke(app, ["replay", "--target", "billing", *(["--dry-run"] if is_dry else [])])
     assert done.exit_code == 0, done.output
     assert [body["dryRun"] for body in asked.bodies] == [is_dry]
@@ -176,7 +176,7 @@ def test_a_dry_run_of_a_replay_is_one(monkeypatch: pytest.MonkeyPatch, is_dry: b
 def test_dead_letters_are_discarded_by_who_means_it(
     monkeypatch: pytest.MonkeyPatch, options: list[str], answer: str, count: int
 ) -> None:
-    asked = Asked(monkeypatch, "deadletter")
+    asked = Asked(monkeypatch, "redelivery")
     done = CliRunner().invoke(app, ["deadletter", "discard", "4711", *options], input=answer)
     assert done.exit_code == (0 if count else 1), done.output
     assert len(asked.bodies) == count

@@ -33,7 +33,7 @@ def networks_of(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Networ
 
 def hosts_of(text: str) -> list[str]:
     """The hosts of a comma-separated text, in lower case and without the brackets of an IPv6 address."""
-    return [one.strip().lower().strip("[]") for one in text.split(",") if one.strip()]
+    return [name.lower().strip("[]") for name in _names(text)]
 
 
 ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db", "deadletters.db", "replays.db", "subscriptions.db")
@@ -272,7 +272,7 @@ class Settings(BaseSettings):
 
     @property
     def host(self) -> str:
-        """The host part of `listen`, without the brackets of an IPv6 address."""
+        """Without the brackets of an IPv6 address."""
         return self.listen.rpartition(":")[0].strip("[]")
 
     @property
@@ -326,7 +326,6 @@ class Settings(BaseSettings):
 
     @property
     def log_directory(self) -> Path:
-        """The event log: one directory per partition."""
         return self.data / "log"
 
     @property
@@ -349,7 +348,6 @@ class Settings(BaseSettings):
 
     @property
     def control_socket(self) -> Path:
-        """Where the process of the objects listens."""
         return self.run_directory / "control.sock"
 
     def front_inward(self, number: int) -> Path:
@@ -374,11 +372,9 @@ class Settings(BaseSettings):
 
     @property
     def reader_rpc(self) -> Path:
-        """Where the reader answers gRPC."""
         return self.run_directory / "reader.rpc"
 
     def dispatcher_rpc(self, number: int) -> Path:
-        """Where a dispatcher answers gRPC."""
         return self.run_directory / f"dispatcher-{number}.rpc"
 
     @property

@@ -1,8 +1,7 @@
 """Places that all share, such as watches and readers: who may take one, whose turn is next, who gives one up.
 
-Everything that a process has a bounded number of is divided in one way: first between namespaces, in each between its
-users, and of a user by age. `FairPlaces` admits, `FairThreads` gives turns, and `Shares`, which both are made of, is
-pure.
+All is divided in one way: first between namespaces, in each between its users, and of a user by age. `FairPlaces`
+admits, `FairThreads` gives turns, and `Shares`, which both are made of, is pure.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Shares(Generic[_Item]):
     def largest(self) -> _Item:
         """The one to give up: of the namespace that has most, in it of the user who has most, the oldest."""
         users = max(self._items.values(), key=_size)
-        items = max(users.values(), key=_len)
+        items = max(users.values(), key=len)
         return next(iter(items))
 
     def pop_next(self) -> _Item:
@@ -117,9 +116,8 @@ class FairPlaces:
     def check(self, namespace: str, user: str, size: int = 1) -> None:
         """Refuses one place too many, by PlacesTakenError.
 
-        The namespace is that of what the place is for, empty for what is in none, where users alone count; the user is
-        empty where nobody is known. Of several places at once (`size`) the last may exceed a share: it is used up by
-        what is held before them.
+        The namespace is empty for what is in none, where users alone count; the user is empty where nobody is known. Of
+        several places at once (`size`) the last may exceed a share: it is used up by what is held before them.
         """
         held = self._held.get
         free = self._most - held(_ALL, 0)
@@ -192,7 +190,6 @@ class FairThreads:
         return _Share(partial(self._submit, namespace, user))
 
     def shutdown(self) -> None:
-        """Waits for all work that was submitted."""
         self._threads.shutdown(wait=True)
 
     def give_up(self) -> None:
@@ -268,7 +265,3 @@ class _Share(Executor):
 
 def _size(users: dict[str, dict[_Item, None]]) -> int:
     return sum(map(len, users.values()))
-
-
-def _len(items: dict[_Item, None]) -> int:
-    return len(items)

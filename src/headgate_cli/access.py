@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import ssl
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import typer
@@ -20,6 +22,7 @@ from headgate_api.kubeconfig import KubeContext, read_context
 if TYPE_CHECKING:
     from typer._click import Command
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _PROBE_S_MAX: Final = 5.0
 """How long a port is asked whether it speaks TLS."""
 _WRONG_NAME: Final = frozenset({62, 64})
@@ -27,6 +30,7 @@ _WRONG_NAME: Final = frozenset({62, 64})
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _CLIENT_REFUSED: Final = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
 """Parts of the alerts with which a server ends a handshake for the client's certificate."""
+_SHOW_CERTIFICATE: Final = "--client-cert FILE and --client-key FILE show a certificate of a CA that the server knows"
 
 
 class TlsFailedError(UnavailableError):
@@ -35,11 +39,30 @@ class TlsFailedError(UnavailableError):
     code = "tls"
 
 
+_OPTIONS: Final = {
+    "cacert": "PEM file of the CAs that sign the server's certificate. Default: the system's.",
+    "client_cert": "PEM file of the client certificate to present.",
+    "client_key": "PEM file of the client certificate's key.",
+    "token_file": "File of the bearer token to send.",
+    "context": "Context of the kubeconfig (KUBECONFIG): server, CA, certificate, token.",
+}
 _NOTHING: Final = KubeContext("")
 _given: Final = ContextVar("given", default=_NOTHING)
 """What the options of the command say."""
 _known: Final = ContextVar("known", default=_NOTHING)
 """What the context says that --context names."""
+
+
+def with_options(options: Mapping[str, Any]) -> Callable[[_Command], _Command]:
+    """Gives a command options from a table, as typer reads them from its signature: None where they are not given."""
+    each = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=one) for name, one in options.items()]
+
+    def given(command: _Command) -> _Command:
+        command.__annotations__ = dict(options)
+        command.__signature__ = Signature(each)  # type: ignore[attr-defined]
+        return command
+
+    return given
 
 
 def with_access_options(command: Command) -> Command:
@@ -52,11 +75,7 @@ def with_access_options(command: Command) -> Command:
 
 
 def context() -> ssl.SSLContext:
-    """What a request to an https URL uses, by the options of the command.
-
-    Raises:
-        InvalidInputError: A file cannot be used.
-    """
+    """What a request to an https URL uses, by the options of the command; InvalidInputError for an unusable file."""
     known = _given.get().or_else(_known.get())
     return _tls(known.cacert, known.client_cert, known.client_key)
 
@@ -64,51 +83,40 @@ def context() -> ssl.SSLContext:
 def authorization(url: str) -> str:
     """The header `Authorization` of a request, by the options of the command; empty without a token.
 
-    Raises:
-        InvalidInputError: There is no token in the file, or it would go over a network in the clear.
+    InvalidInputError where there is no token in the file, or it would go over a network in the clear.
     """
     where, known = urlsplit(url), _given.get().or_else(_known.get())
     tokens = _tokens(known.token, known.token_file)
     return tokens.header(where.hostname or "", is_tls=where.scheme == "https")
 
 
-@functools.lru_cache(1)
-def _tokens(token: str, token_file: str) -> TokenSource:
-    return TokenSource(token, token_file)
+_tokens: Final = functools.lru_cache(1)(TokenSource)
 
 
 def handshake_error(server: str, error: BaseException) -> TlsFailedError | None:
     """What a failure of a request means for TLS, and what to do; None when it is none of TLS."""
     where = urlsplit(server)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in _WRONG_NAME:
-            return TlsFailedError(
-                f"the certificate of {where.netloc} does not bear the name {where.hostname}: {error.verify_message}",
-                hint="name the server as its certificate does",
-            )
-        return TlsFailedError(
-            f"the certificate of {where.netloc} is not trusted: {error.verify_message}",
-            hint="--cacert FILE (HEADGATE_CACERT) names the CA that signed it",
-        )
-    if isinstance(error, ssl.SSLError):
-        reason = error.reason or str(error)
-        if any(name in reason for name in _NO_TLS):
-            return TlsFailedError(f"{where.netloc} does not speak TLS", hint=f"use http://{where.netloc}")
-        if any(name in reason for name in _CLIENT_REFUSED):
-            return TlsFailedError(
-                f"{where.netloc} does not accept this client: {reason.replace('_', ' ').lower()}",
-                hint="--client-cert FILE and --client-key FILE show a certificate of a CA that the server knows",
-            )
-        return TlsFailedError(f"no TLS connection to {where.netloc}: {reason}", hint="check --server")
+    host, says, hint = where.netloc, "", ""
     is_broken = isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError)
-    if where.scheme == "https" and is_broken:  # in TLS 1.3 a server refuses a client after the client's handshake
-        return TlsFailedError(
-            f"{where.netloc} closed the connection: perhaps it does not accept this client's certificate",
-            hint="--client-cert FILE and --client-key FILE show a certificate of a CA that the server knows",
-        )
-    if where.scheme == "http" and is_broken and _speaks_tls(where.hostname, where.port):
-        return TlsFailedError(f"{where.netloc} speaks TLS", hint=f"use --server https://{where.netloc}")
-    return None
+    if isinstance(error, ssl.SSLCertVerificationError):
+        says = f"the certificate of {host} is not trusted: {error.verify_message}"
+        hint = "--cacert FILE (HEADGATE_CACERT) names the CA that signed it"
+        if error.verify_code in _WRONG_NAME:
+            says = f"the certificate of {host} does not bear the name {where.hostname}: {error.verify_message}"
+            hint = "name the server as its certificate does"
+    elif isinstance(error, ssl.SSLError):
+        reason = error.reason or str(error)
+        says, hint = f"no TLS connection to {host}: {reason}", "check --server"
+        if any(name in reason for name in _NO_TLS):
+            says, hint = f"{host} does not speak TLS", f"use http://{host}"
+        elif any(name in reason for name in _CLIENT_REFUSED):
+            says, hint = f"{host} does not accept this client: {reason.replace('_', ' ').lower()}", _SHOW_CERTIFICATE
+    elif where.scheme == "https" and is_broken:  # in TLS 1.3 a server refuses a client after the client's handshake
+        says = f"{host} closed the connection: perhaps it does not accept this client's certificate"
+        hint = _SHOW_CERTIFICATE
+    elif where.scheme == "http" and is_broken and _speaks_tls(where.hostname, where.port):
+        says, hint = f"{host} speaks TLS", f"use --server https://{host}"
+    return TlsFailedError(says, hint=hint) if says else None
 
 
 @functools.lru_cache(1)
@@ -166,43 +174,20 @@ def _kept_context(ctx: typer.Context, value: str | None) -> str | None:
     return value
 
 
-def _option(help: str, callback: Any = _kept, **more: Any) -> Any:  # noqa: ANN401 - typer's
-    """An option that keeps its value by itself."""
-    return typer.Option(help=help, callback=callback, expose_value=False, **more)
-
-
 def _parameters() -> list[Any]:
-    """The parameters of access as typer makes them."""
-
-    def options(
-        cacert: Annotated[
+    options = {
+        name: Annotated[
             str | None,
-            _option(
-                "PEM file of the CAs that sign the server's certificate. Default: the system's.",
-                envvar="HEADGATE_CACERT",
+            typer.Option(
+                help=says,
+                callback=_kept_context if name == "context" else _kept,
+                expose_value=False,
+                envvar=f"HEADGATE_{name.upper()}",
+                is_eager=name == "context",
             ),
-        ] = None,
-        client_cert: Annotated[
-            str | None, _option("PEM file of the client certificate to present.", envvar="HEADGATE_CLIENT_CERT")
-        ] = None,
-        client_key: Annotated[
-            str | None, _option("PEM file of the client certificate's key.", envvar="HEADGATE_CLIENT_KEY")
-        ] = None,
-        token_file: Annotated[
-            str | None, _option("File of the bearer token to send.", envvar="HEADGATE_TOKEN_FILE")
-        ] = None,
-        context: Annotated[
-            str | None,
-            _option(
-                "Context of the kubeconfig (KUBECONFIG): server, CA, certificate, token.",
-                _kept_context,
-                envvar="HEADGATE_CONTEXT",
-                is_eager=True,
-            ),
-        ] = None,
-    ) -> None:
-        pass
-
+        ]
+        for name, says in _OPTIONS.items()
+    }
     holder = typer.Typer(add_completion=False)
-    holder.command()(options)
+    holder.command()(with_options(options)(lambda: None))
     return list(get_command(holder).params)

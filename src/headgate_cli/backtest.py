@@ -109,7 +109,6 @@ def _counted(
 
 @contextlib.contextmanager
 def _asking(data: Path | None, server: str, broker: str) -> Iterator[AskPage]:
-    """Asks the server, or the files of a data directory."""
     if data is None:
         namespace, _, name = broker.partition("/")
         url = api_path(OWN_API_VERSION, namespace, "brokers", name, "backtest")

@@ -76,9 +76,7 @@ def request(
 ) -> Any:  # noqa: ANN401 - JSON of the server
     """The server's answer, from JSON; None for none, and for what is not there, with `missing_ok`.
 
-    Raises:
-        ApiRefusedError: The server refused the request.
-        NoServerError: No server answers.
+    Raises ApiRefusedError when the server refused the request, NoServerError when none answers.
     """
     headers = {"Accept": accept, "Content-Type": content_type}
     try:
@@ -132,11 +130,7 @@ def time_text(text: str) -> str:
 
 
 def filter_value(text: str) -> str | dict[str, Any]:
-    """The option --filter: CEL, or JSON as in a trigger's `spec.filter`.
-
-    Raises:
-        InvalidInputError: It begins like JSON and is none, or has a member twice.
-    """
+    """The option --filter: CEL, or JSON as in a trigger's `spec.filter`; InvalidInputError where that is none."""
     try:
         return decode_strictly(text.encode(), dict[str, Any]) if text.lstrip().startswith("{") else text
     except ValueError as error:
@@ -144,12 +138,7 @@ def filter_value(text: str) -> str | dict[str, Any]:
 
 
 def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
-    """The lines of an answer as they come, for as long as the server sends any.
-
-    Raises:
-        ApiRefusedError: The server refused the request.
-        NoServerError: No server answers, or it stopped.
-    """
+    """The lines of an answer as they come, for as long as the server sends any; raises as `request`."""
     call = urllib.request.Request(_url(server, path), headers={"Accept": accept})
     try:
         with _translated_errors(server), _opened(call) as response:
@@ -175,7 +164,6 @@ def _blamed(server: str, path: str, error: ApiRefusedError) -> ApiRefusedError:
 
 
 def _opened(call: urllib.request.Request, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - urllib's answer
-    """The answer to a request as it begins."""
     secure = access.context() if call.type == "https" else None
     shown = access.authorization(call.full_url)
     if shown:
@@ -191,7 +179,6 @@ def _url(server: str, path: str) -> str:
 
 @contextlib.contextmanager
 def _translated_errors(server: str) -> Iterator[None]:
-    """Failures of a request as errors of Headgate."""
     try:
         yield
     except urllib.error.HTTPError as error:
@@ -226,10 +213,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def print_table(rows: list[list[str]]) -> None:
-    """Lines of columns, each as wide as its widest cell.
-
-    On a terminal, columns that say nothing are left out, and the widest ones are wrapped until the lines fit.
-    """
+    """Lines of columns. On a terminal, empty ones are left out, and the widest are wrapped until the lines fit."""
     columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)]
     widths = [max(map(len, column)) for column in columns]
     if sys.stdout.isatty():

@@ -43,10 +43,7 @@ def module_of(name: str, what: str) -> ModuleType:
 
 
 class LazyGroup(TyperGroup):
-    """The commands of a table. To import them all takes a second of CPU, to import one a tenth.
-
-    `commands` are what help and completion show; `resolve_command` gives the one that runs.
-    """
+    """The commands of a table. To import them all takes a second of CPU, to import one a tenth."""
 
     table: ClassVar[CommandTable] = {}
 

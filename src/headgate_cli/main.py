@@ -24,9 +24,12 @@ COMMANDS: Final[CommandTable] = {
         "Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock, data directory.",
     ),
     "config": ("headgate.cli.config:app", "Check headgate.yaml, and show the effective settings."),
-    "backup": ("headgate.cli.backup:app", "Save the data directory, also while its server runs, and verify backups."),
+    "backup": (
+        "headgate.cli.machine:backups",
+        "Save the data directory, also while its server runs, and verify backups.",
+    ),
     "restore": (
-        "headgate.cli.backup:restore",
+        "headgate.cli.machine:restore",
         "Create a data directory from a backup. It must not exist, or must be empty.",
     ),
     "upgrade": (
@@ -41,20 +44,20 @@ COMMANDS: Final[CommandTable] = {
         "Print a broker's events, one on each line, and wait for new ones. Ctrl-C ends it and prints the position.",
     ),
     "consume": (
-        "headgate_cli.subscriptions:consume",
+        "headgate_cli.events:consume",
         "Print a subscription's events in JSON, one on each line, and acknowledge them.",
     ),
     "seek": (
-        "headgate_cli.subscriptions:seek",
+        "headgate_cli.events:seek",
         "Move a subscription, for all its consumers: events are delivered again, or skipped.",
     ),
     "why": (
-        "headgate_cli.why:why",
+        "headgate_cli.inspection:why",
         "Show what happened to an event: not stored, filtered (and by which part), an error, matched, delivered, "
         "given up.",
     ),
     "trace": (
-        "headgate_cli.why:trace",
+        "headgate_cli.inspection:trace",
         "Show the whole path of an event: where it is stored, its matches, every attempt and its answer.",
     ),
     "conformance": (
@@ -76,14 +79,14 @@ COMMANDS: Final[CommandTable] = {
     ),
     "trigger": ("headgate_cli.objects:triggers", "Pause and resume the deliveries of triggers."),
     "lint": (
-        "headgate_cli.lint:lint",
+        "headgate_cli.inspection:lint",
         "Compare the filters of a broker: which are equal, implied by others, never or always true.",
     ),
-    "summary": ("headgate_cli.summary:summary", "Show parts, rates, backlog, and what needs attention."),
-    "deadletter": ("headgate_cli.deadletter:app", "Events that could not be delivered."),
-    "replay": ("headgate_cli.replay:app", "Send a broker's stored events to one target again."),
+    "summary": ("headgate_cli.inspection:summary", "Show parts, rates, backlog, and what needs attention."),
+    "deadletter": ("headgate_cli.redelivery:deadletters", "Events that could not be delivered."),
+    "replay": ("headgate_cli.redelivery:replays", "Send a broker's stored events to one target again."),
     "subscription": (
-        "headgate_cli.subscriptions:app",
+        "headgate_cli.events:subscriptions",
         "Show a subscription's state, and count what a filter would match in its backlog.",
     ),
     "filter": (

@@ -116,8 +116,7 @@ def describe(
 ) -> None:
     """Show one object with its status and conditions, in a readable form."""
     found = request(server, "GET", named_path(_kind(kind), name, namespace))
-    for line in _description(found):
-        typer.echo(line)
+    typer.echo("\n".join(_description(found)))
 
 
 def delete(
@@ -177,7 +176,6 @@ def _kind(text: str) -> Kind:
 
 
 def _labelled_path(document: Document, namespace: str) -> tuple[str, str]:
-    """What an object of a manifest is called, and its path."""
     name = _name_of(document)
     if is_namespace(document.value):
         return f"namespace/{name}", _namespace_path(document)
@@ -203,7 +201,7 @@ def pause(names: Names, namespace: Namespace = NAMESPACE_DEFAULT, server: Server
 
     Example: headgate trigger pause billing
     """
-    _annotate(server, namespace, names, "true", "paused")
+    _tell(("", _annotated(server, namespace, name, "true", "paused")) for name in names)
 
 
 @triggers.command()
@@ -212,11 +210,7 @@ def resume(names: Names, namespace: Namespace = NAMESPACE_DEFAULT, server: Serve
 
     Example: headgate trigger resume billing
     """
-    _annotate(server, namespace, names, None, "resumed")
-
-
-def _annotate(server: str, namespace: str, names: list[str], value: str | None, done: str) -> None:
-    _tell(("", _annotated(server, namespace, name, value, done)) for name in names)
+    _tell(("", _annotated(server, namespace, name, None, "resumed")) for name in names)
 
 
 def _annotated(server: str, namespace: str, name: str, value: str | None, done: str) -> str | InvalidInputError:
@@ -234,10 +228,7 @@ def _annotated(server: str, namespace: str, name: str, value: str | None, done: 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """An object of a file, and what is sent of it.
-
-    `encoded` is `body` in JSON where it goes with others; None where it goes alone.
-    """
+    """What is sent of an object of a file; `encoded` is `body` in JSON where it goes with others, None if alone."""
 
     document: Document
     kind: Kind
@@ -252,24 +243,20 @@ def _applied(
     """Creates or updates objects in their order; labels and annotations are added to.
 
     Yields each document with what is to be said of it, or why it was refused. `namespace` is for those that name none.
-
-    Raises:
-        NoServerError: No server answers.
     """
     waiting: list[_Wanted] = []
     size = 0
     for document in documents:
+        one: _Wanted | None = None
+        wrong: InvalidInputError | None = None
         try:
             one = None if is_namespace(document.value) else _wanted(document, namespace)
         except InvalidInputError as error:
-            yield from _sent(server, waiting)
-            waiting, size = [], 0
-            yield document, error
-            continue
+            wrong = error
         if one is None:
             yield from _sent(server, waiting)
             waiting, size = [], 0
-            yield document, _sent_namespace(server, document)
+            yield document, wrong or _sent_namespace(server, document)
             continue
         more = len(bytes(one.encoded)) + 1 if one.encoded is not None else 0
         fits = size + more + _ENVELOPE_BYTES <= APPLY_BYTES_MAX and len(waiting) < APPLY_OBJECTS_MAX
@@ -282,7 +269,6 @@ def _applied(
 
 
 def _label(kind: Kind, name: str) -> str:
-    """An object as commands name it."""
     return f"{kind.full_name.lower()}/{name}"
 
 
@@ -354,20 +340,11 @@ def _sent_namespace(server: str, document: Document) -> str | InvalidInputError:
 
 
 def _namespace_path(document: Document) -> str:
-    """The API's path of the Namespace of a manifest.
-
-    Raises:
-        ManifestError: It has no name.
-    """
     return api_path("v1", None, "namespaces", _name_of(document))
 
 
 def _name_of(document: Document) -> str:
-    """The name of the object of a manifest.
-
-    Raises:
-        ManifestError: It has none.
-    """
+    """The name of the object of a manifest; ManifestError when it has none."""
     metadata = document.value.get("metadata") if isinstance(document.value, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not name:
@@ -383,7 +360,6 @@ def _said(kind: Kind, item: dict[str, Any]) -> str | InvalidInputError:
 
 
 def _sent_alone(server: str, one: _Wanted) -> str:
-    """Create the object or put it in the place of the one that is there; labels and annotations are added to."""
     kind, body = one.kind, one.body
     metadata: dict[str, Any] = body["metadata"] if isinstance(body.get("metadata"), dict) else {}
     name = str(metadata.get("name") or "")
@@ -408,7 +384,6 @@ def _sent_alone(server: str, one: _Wanted) -> str:
 
 
 def _description(obj: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of an object from the API."""
     metadata, status = obj["metadata"], dict(obj.get("status") or {})
     conditions = status.pop("conditions", [])
     yield from _fields({"Name": metadata["name"], "Namespace": metadata.get("namespace") or "<none>"})
@@ -416,10 +391,8 @@ def _description(obj: Mapping[str, Any]) -> Iterator[str]:
     annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key not in hidden}
     yield from _fields({"Labels": metadata.get("labels") or "<none>", "Annotations": annotations or "<none>"})
     yield from _fields({"Kind": f"{obj['kind']} ({obj['apiVersion']})", "Created": metadata.get("creationTimestamp")})
-    if metadata.get("deletionTimestamp"):
-        yield from _fields({"Deleted": metadata["deletionTimestamp"]})
-    if metadata.get("finalizers"):
-        yield from _fields({"Finalizers": metadata["finalizers"]})
+    going = {"Deleted": metadata.get("deletionTimestamp"), "Finalizers": metadata.get("finalizers")}
+    yield from _fields({name: value for name, value in going.items() if value})
     if obj["kind"] == Kind.SECRET:  # the values are for `get -o json` alone
         sizes = {key: f"{len(base64.b64decode(value))} bytes" for key, value in (obj.get("data") or {}).items()}
         yield from _fields({"Type": obj["type"], "Data": sizes or "<none>"})

@@ -19,7 +19,7 @@ from headgate_api.event.names import full_name
 from headgate_api.kubeconfig import KubeContext, read_context
 from headgate_api.limits import CLIENT_PATIENCE_S_DEFAULT, CLIENT_PRODUCERS_MAX, CLIENT_WINDOW_DEFAULT
 from headgate_api.rpc import headgate_pb2 as pb
-from headgate_client.connection import Connection, address_of, channel_credentials
+from headgate_client.connection import Connection, Stream, address_of, channel_credentials
 from headgate_client.consumer import AsyncConsumer
 from headgate_client.producer import AsyncProducer
 from headgate_client.reader import AsyncReader, ReadOptions
@@ -198,7 +198,7 @@ class AsyncClient:
             request.first = condition_text(first)
         if last is not None:
             request.last = condition_text(last)
-        stream = self._connection.seek()
+        stream: Stream[pb.SeekRequest, pb.SeekResponse] = self._connection.stream("Subscriptions/Seek", pb.SeekResponse)
         try:
             await stream.write(request)
             while not (response := await stream.must_read()).done:

@@ -74,11 +74,7 @@ class Retry:
         self._tries = 0
 
     def pause_s(self, error: HeadgateError) -> float:
-        """How long to wait before the next try.
-
-        Raises:
-            HeadgateError: The error itself: it is final, or patience is at its end.
-        """
+        """How long to wait before the next try; raises the error itself if it is final, or patience is at its end."""
         if not error.retriable:
             raise error
         now_s = self._clock_s()
@@ -95,18 +91,13 @@ class Retry:
 
 
 class Stream(Generic[RequestT, ResponseT]):
-    """One call of which both sides send many messages; every failure is an error of ours."""
+    """One call of which both sides send many messages; every failure, and every end too early, is a HeadgateError."""
 
     def __init__(self, call: aio.StreamStreamCall[RequestT, ResponseT], target: str) -> None:
         self._call = call
         self._target = target
 
     async def write(self, message: RequestT) -> None:
-        """Sends a message; waits while the server takes none.
-
-        Raises:
-            HeadgateError: The call has ended.
-        """
         try:
             await self._call.write(message)
         except aio.AioRpcError as error:
@@ -115,11 +106,7 @@ class Stream(Generic[RequestT, ResponseT]):
             raise await self._ended() from None
 
     async def read(self) -> ResponseT | None:
-        """The server's next message; None when it has sent its last one and all is well.
-
-        Raises:
-            HeadgateError: The call has failed.
-        """
+        """The server's next message; None when it has sent its last one and all is well."""
         try:
             message = await self._call.read()
         except aio.AioRpcError as error:
@@ -127,11 +114,7 @@ class Stream(Generic[RequestT, ResponseT]):
         return None if message is aio.EOF else cast("ResponseT", message)
 
     async def must_read(self) -> ResponseT:
-        """As `read`; a server that ends the call stops.
-
-        Raises:
-            HeadgateError: The call has ended.
-        """
+        """As `read`; a server that ends the call stops."""
         message = await self.read()
         if message is None:
             raise DisconnectedError(f"{self._target} has ended the call")
@@ -142,25 +125,16 @@ class Stream(Generic[RequestT, ResponseT]):
         self._call.cancel()
 
     async def _ended(self) -> HeadgateError:
-        code, details, metadata = await self._call.code(), await self._call.details(), None
-        if code is not grpc.StatusCode.OK:
-            metadata = await self._call.trailing_metadata()
-        return error_of(
-            aio.AioRpcError(
-                grpc.StatusCode.UNAVAILABLE if code is grpc.StatusCode.OK else code,
-                aio.Metadata(),
-                metadata if metadata is not None else aio.Metadata(),
-                details,
-            ),
-            self._target,
-        )
+        code, details, metadata = await self._call.code(), await self._call.details(), aio.Metadata()
+        if code is grpc.StatusCode.OK:
+            code = grpc.StatusCode.UNAVAILABLE
+        else:
+            metadata = await self._call.trailing_metadata() or metadata
+        return error_of(aio.AioRpcError(code, aio.Metadata(), metadata, details), self._target)
 
 
 class Connection:
-    """The way to one server, at HOST:PORT; belongs to the event loop that first uses it.
-
-    It is tried again for `patience_s` after it was lost.
-    """
+    """The way to one server, HOST:PORT, of one event loop; it is tried again for `patience_s` after it was lost."""
 
     def __init__(
         self,
@@ -180,32 +154,12 @@ class Connection:
         """Of one thing that is to last."""
         return Retry(self._patience_s)
 
-    def publish(self) -> Stream[pb.PublishRequest, pb.PublishResponse]:
-        """Begins `Publisher.Publish`."""
-        return self._stream("Publisher/Publish", pb.PublishResponse)
-
-    def read(self) -> Stream[pb.ReadRequest, pb.ReadResponse]:
-        """Begins `Reader.Read`."""
-        return self._stream("Reader/Read", pb.ReadResponse)
-
-    def subscribe(self) -> Stream[pb.SubscribeRequest, pb.SubscribeResponse]:
-        """Begins `Subscriptions.Subscribe`."""
-        return self._stream("Subscriptions/Subscribe", pb.SubscribeResponse)
-
-    def seek(self) -> Stream[pb.SeekRequest, pb.SeekResponse]:
-        """Begins `Subscriptions.Seek`, of which the request is the first message."""
-        return self._stream("Subscriptions/Seek", pb.SeekResponse)
-
     async def call(self, method: str, request: Message, type_: type[ResponseT]) -> ResponseT:
-        """A call that changes nothing, repeated while there is no server.
-
-        Raises:
-            HeadgateError: There is no answer.
-        """
+        """A call that changes nothing, repeated while there is no server; HeadgateError when there is no answer."""
         retry = self.retry()
         while True:
             try:
-                stream: Stream[Message, ResponseT] = self._stream(method, type_)
+                stream: Stream[Message, ResponseT] = self.stream(method, type_)
                 try:
                     await stream.write(request)
                     return await stream.must_read()
@@ -220,7 +174,8 @@ class Connection:
         if self._open is not None:
             await self._open.close()
 
-    def _stream(self, method: str, type_: type[ResponseT]) -> Stream[RequestT, ResponseT]:
+    def stream(self, method: str, type_: type[ResponseT]) -> Stream[RequestT, ResponseT]:
+        """Begins a call, such as `Publisher/Publish`."""
         if self._closed:
             raise ClosedError("the client is closed")
         if self._open is None:
@@ -244,12 +199,9 @@ class Connection:
 
 
 def address_of(target: str, *, is_tls: bool) -> tuple[str, bool]:
-    """HOST:PORT of a target, and whether TLS is spoken there.
+    """HOST:PORT of a target, and whether TLS is spoken there; InvalidInputError for something else.
 
     A target may begin with `https://` or `http://`; `is_tls` is what it means without.
-
-    Raises:
-        InvalidInputError: It is something else.
     """
     scheme, is_secure = next(((one, tls) for one, tls in _SCHEMES.items() if target.startswith(one)), ("", is_tls))
     address = target.removeprefix(scheme).rstrip("/")
@@ -266,10 +218,7 @@ def channel_credentials(cacert: str | Path, client_cert: str | Path, client_key:
     """Credentials from files in PEM format: of the CAs that are trusted, of a certificate to show, and of its key.
 
     A file that is not named is HEADGATE_CACERT, HEADGATE_CLIENT_CERT or HEADGATE_CLIENT_KEY; without these gRPC's own
-    CAs are trusted, and nothing is shown.
-
-    Raises:
-        InvalidInputError: A file cannot be read, or the certificate or the key is missing.
+    CAs are trusted, and nothing is shown. InvalidInputError when a file cannot be read, or one of the two is missing.
     """
     trusted = _content("cacert", cacert)
     certificate, key = _content("client_cert", client_cert), _content("client_key", client_key)
@@ -312,11 +261,7 @@ class Session(ABC):
         return self._error
 
     async def start(self) -> None:
-        """Opens it; returns when the server has agreed. Idempotent.
-
-        Raises:
-            HeadgateError: The server has not, or there is none.
-        """
+        """Opens it; returns when the server has agreed, or raises HeadgateError. Idempotent."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         await self._begun.wait()
@@ -356,11 +301,20 @@ class Session(ABC):
 
     @abstractmethod
     async def _talk(self, retry: Retry) -> None:
-        """One stream, from its opening to its end; returns to begin the next one at once.
+        """One stream, from its opening to its end; the next one follows at once, or after a retriable HeadgateError."""
 
-        Raises:
-            HeadgateError: It failed; if that is retriable the next one follows.
-        """
+    async def _write(self, stream: Stream[Any, Any]) -> None:
+        while True:
+            request = self._request()
+            if request is None:
+                self._wake.clear()
+                await self._wake.wait()
+            else:
+                await stream.write(request)
+
+    @abstractmethod
+    def _request(self) -> Message | None:
+        """What the server is to know now; None for nothing until `_wake` is set."""
 
     @abstractmethod
     def _ended(self, error: HeadgateError) -> None:

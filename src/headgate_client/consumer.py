@@ -108,16 +108,16 @@ class AsyncConsumer(Session):
     async def next_batch(self, count_max: int | None = None, *, wait_s: float | None = None) -> list[Received]:
         """The events that are there, at least one, at most `count_max`.
 
-        Args:
-            wait_s: How long to wait for a first one, then it is empty; None: for as long as it takes.
-
-        Raises:
-            HeadgateError: The server refuses, or is away for too long.
+        After `wait_s` without a first one it is empty; None: it waits for as long as it takes. HeadgateError when the
+        server refuses, or is away for too long.
         """
         await self.start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                await self._arrival()
+                while not self._buffer:
+                    self._check()
+                    self._arrived.clear()
+                    await self._arrived.wait()
         count = len(self._buffer) if count_max is None else min(count_max, len(self._buffer))
         batch = [self._buffer.popleft() for _ in range(count)]
         for received in batch:
@@ -125,12 +125,6 @@ class AsyncConsumer(Session):
         if self._missing_credits():
             self._wake.set()
         return batch
-
-    async def _arrival(self) -> None:
-        while not self._buffer:
-            self._check()
-            self._arrived.clear()
-            await self._arrived.wait()
 
     # --- acknowledgements -----------------------------------------------------------------------------
 
@@ -156,15 +150,12 @@ class AsyncConsumer(Session):
         return self._settle_later([one.ack_id for one in received], delay_s)
 
     async def flush(self) -> None:
-        """Returns when every acknowledgement is on disk.
+        """Returns when every acknowledgement is on disk; HeadgateError when the consumer has ended."""
+        await asyncio.gather(*(ack.done for ack in self._pending()))
 
-        Raises:
-            HeadgateError: The consumer has ended.
-        """
-        waiting = [ack.done for group in self._unsettled.values() for ack in group]
-        waiting += [ack.done for ack in self._unsent]
-        if waiting:
-            await asyncio.gather(*waiting)
+    def _pending(self) -> list[_Ack]:
+        """Every acknowledgement that is not on disk, the oldest first."""
+        return [*(ack for group in self._unsettled.values() for ack in group), *self._unsent]
 
     def _settle_later(self, ids: list[str], delay_s: float | None) -> asyncio.Future[list[str]]:
         self._check()
@@ -184,7 +175,7 @@ class AsyncConsumer(Session):
         return ack.done
 
     def _ended(self, error: HeadgateError) -> None:
-        for ack in [*self._unsent, *(ack for group in self._unsettled.values() for ack in group)]:
+        for ack in self._pending():
             if not ack.done.done():
                 ack.done.set_exception(error)
         self._arrived.set()
@@ -192,7 +183,7 @@ class AsyncConsumer(Session):
     # --- the stream -----------------------------------------------------------------------------------
 
     async def _talk(self, retry: Retry) -> None:
-        stream = self._connection.subscribe()
+        stream: _Subscribe = self._connection.stream("Subscriptions/Subscribe", pb.SubscribeResponse)
         try:
             opening = pb.SubscribeRequest.Open(subscription=self.subscription, consumer=self.name)
             await stream.write(pb.SubscribeRequest(open=opening))
@@ -207,21 +198,12 @@ class AsyncConsumer(Session):
             stream.cancel()
 
     def _opened(self) -> None:
-        self._unsent = deque([*(ack for group in self._unsettled.values() for ack in group), *self._unsent])
+        self._unsent = deque(self._pending())
         self._unsettled.clear()
         self._stale.clear()
         self._number = 0
         self._credits = 0
         self._known = {*self._held, *(received.ack_id for received in self._buffer)}
-
-    async def _write(self, stream: _Subscribe) -> None:
-        while True:
-            request = self._request()
-            if request is None:
-                self._wake.clear()
-                await self._wake.wait()
-            else:
-                await stream.write(request)
 
     def _missing_credits(self) -> int:
         """Events that the server may send from now on; 0 while they are too few for a message."""
@@ -229,7 +211,6 @@ class AsyncConsumer(Session):
         return missing if missing * 2 >= self._window else 0
 
     def _request(self) -> pb.SubscribeRequest | None:
-        """What the server is to know now; None for nothing."""
         request = pb.SubscribeRequest(credits=self._missing_credits())
         self._credits += request.credits
         group: list[_Ack] = []

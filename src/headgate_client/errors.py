@@ -115,17 +115,14 @@ def error_of(error: aio.AioRpcError, target: str) -> HeadgateError:
         )
     if code is None and status is _Status.UNIMPLEMENTED:
         return ServerError(f"{target} does not answer like Headgate: {details}", hint="the port is that of --grpc")
-    kind = _kind_without_code(status, details) if code is None else _ERRORS.get(status, ServerError)
+    kind = _ERRORS.get(status, ServerError)
+    if code is None:  # gRPC itself, or something on the way, has made it
+        is_busy = status is _Status.RESOURCE_EXHAUSTED and not any(text in details for text in _TOO_LARGE)
+        kind = OverloadedError if is_busy else ServerError
     failure = kind(details or status.name, hint=metadata.get(HINT, ""))
     if code is not None:
         failure.code = code
     return failure
-
-
-def _kind_without_code(status: grpc.StatusCode, details: str) -> type[HeadgateError]:
-    """Of an error that gRPC itself, or something on the way, has made."""
-    is_busy = status is _Status.RESOURCE_EXHAUSTED and not any(text in details for text in _TOO_LARGE)
-    return OverloadedError if is_busy else ServerError
 
 
 def refusal_of(problem: Problem, first: int, last: int) -> RefusedError:

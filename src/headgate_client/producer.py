@@ -1,8 +1,7 @@
 """A producer: keeps the events that are not acknowledged, and sends them again after a reconnect.
 
-An event has a sequence; requests are runs of sequences, acknowledgements ranges of them. A producer with a name is
-idempotent: the server drops what it has stored before. Without a name what was on its way when a connection broke may
-be stored twice.
+Requests are runs of sequences, acknowledgements ranges of them. A producer with a name is idempotent: the server drops
+what it has stored before. Without a name what was on its way when a connection broke may be stored twice.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from types import TracebackType
 
 from headgate_api.errors import HeadgateError, UnavailableError
@@ -32,7 +32,7 @@ _Publish = Stream[pb.PublishRequest, pb.PublishResponse]
 
 
 class _Call:
-    """Events that were given together: `done` says when the last of them is stored, or why one is not."""
+    """Events that were given together: `done` says when the last is stored, or why one is not; `end` ends one."""
 
     __slots__ = ("done", "left", "watched")
 
@@ -43,7 +43,6 @@ class _Call:
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may ignore it
 
     def end(self, error: HeadgateError | None = None) -> None:
-        """One event has ended."""
         self.left -= 1
         if not self.done.done():
             if error is not None:
@@ -52,27 +51,21 @@ class _Call:
                 self.done.set_result(None)
 
 
+@dataclass(eq=False, slots=True)
 class _Waiting:
     """An event that is not acknowledged."""
 
-    __slots__ = ("call", "filter_value", "message", "sequence", "size_bytes")
-
-    def __init__(self, sequence: int, message: CloudEvent, size_bytes: int, filter_value: str, call: _Call) -> None:
-        self.sequence = sequence
-        self.message = message
-        self.size_bytes = size_bytes
-        self.filter_value = filter_value
-        self.call = call
+    sequence: int
+    message: CloudEvent
+    size_bytes: int
+    filter_value: str
+    call: _Call
 
 
 class AsyncProducer(Session):
     """Publishes events to one broker; an async context manager that waits for the acknowledgement of all at its end.
 
-    Args:
-        connection: The way to the server.
-        broker: "namespace/name".
-        name: Makes it idempotent; one process at a time may use it. Empty for none.
-        first: Sequence of the first event; None: behind the newest one that the server has of this producer.
+    See `AsyncClient.producer`; the broker is "namespace/name", and the name is empty for none.
     """
 
     def __init__(self, connection: Connection, broker: str, name: str = "", first: int | None = None) -> None:
@@ -208,7 +201,7 @@ class AsyncProducer(Session):
     # --- the stream -----------------------------------------------------------------------------------
 
     async def _talk(self, retry: Retry) -> None:
-        stream = self._connection.publish()
+        stream: _Publish = self._connection.stream("Publisher/Publish", pb.PublishResponse)
         try:
             await stream.write(pb.PublishRequest(open=pb.PublishRequest.Open(broker=self.broker, producer=self.name)))
             self._opened((await stream.must_read()).opened)
@@ -239,21 +232,11 @@ class AsyncProducer(Session):
         self._on_way.clear()
         self._to_send = deque(self._waiting.values())
 
-    async def _write(self, stream: _Publish) -> None:
-        while True:
-            request = None if self._held_back is not None else self._request()
-            if request is None:
-                self._wake.clear()
-                await self._wake.wait()
-            else:
-                self._on_way.update(range(request.sequence, request.sequence + len(request.events)))
-                await stream.write(request)
-
     def _request(self) -> pb.PublishRequest | None:
-        """The next events in a row, as many as one request takes; None when all were sent."""
+        """The next events in a row, as many as one request takes; None when all were sent, or nothing is sent now."""
         group: list[_Waiting] = []
         size_bytes = 0
-        while self._to_send and len(group) < CLIENT_REQUEST_EVENTS_MAX:
+        while self._held_back is None and self._to_send and len(group) < CLIENT_REQUEST_EVENTS_MAX:
             waiting = self._to_send[0]
             if group and (
                 waiting.sequence != group[-1].sequence + 1 or size_bytes + waiting.size_bytes > CLIENT_REQUEST_BYTES_MAX
@@ -263,6 +246,7 @@ class AsyncProducer(Session):
             size_bytes += waiting.size_bytes
         if not group:
             return None
+        self._on_way.update(waiting.sequence for waiting in group)
         values = [waiting.filter_value for waiting in group]
         messages = [waiting.message for waiting in group]
         return pb.PublishRequest(

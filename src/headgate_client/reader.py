@@ -50,10 +50,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class AsyncReader:
-    """Reads a broker's log, as `ReadOptions` say; an async context manager and iterator.
-
-    An error of the server's ends it, as a `Session`.
-    """
+    """Reads a broker's log, as `ReadOptions` say; an async context manager and iterator. A server's error ends it."""
 
     def __init__(
         self,
@@ -112,10 +109,7 @@ class AsyncReader:
     async def next_batch(self, *, wait_s: float | None = None) -> list[ReadEvent]:
         """The events that are there, at least one; empty at the end of the log, unless the reader follows.
 
-        After `wait_s` it is empty, too; None: it waits for as long as it takes.
-
-        Raises:
-            HeadgateError: The server refuses, or is away for too long.
+        After `wait_s` it is empty, too; None: it waits for as long as it takes. HeadgateError as for `fill`.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
@@ -127,8 +121,7 @@ class AsyncReader:
     async def fill(self) -> None:
         """Waits until there is an event to take, or the end of the log.
 
-        Raises:
-            HeadgateError: The server refuses, or is away for too long.
+        HeadgateError when the server refuses, or is away for too long.
         """
         while not self._events:
             if await self._receive() is None:
@@ -149,11 +142,7 @@ class AsyncReader:
         return ",".join(f"{partition}:{offset}" for partition, offset in places.items())
 
     async def start(self) -> None:
-        """Opens it; returns when the server has answered where the reader begins. Idempotent.
-
-        Raises:
-            HeadgateError: It has not, or there is none.
-        """
+        """Opens it; returns when the server has said where the reader begins, or raises HeadgateError. Idempotent."""
         while not self._position and not self._events:
             if await self._receive() is None:
                 return
@@ -192,7 +181,7 @@ class AsyncReader:
                 await asyncio.sleep(self._retry.pause_s(error))
 
     async def _begin(self) -> None:
-        self._stream = self._connection.read()
+        self._stream = self._connection.stream("Reader/Read", pb.ReadResponse)
         self._credits = self._window
         await self._stream.write(pb.ReadRequest(open=self._opening, credits=self._credits))
 

@@ -1,7 +1,7 @@
 """The client for programs without asyncio: each call waits for the same call of `aio`.
 
-The coroutines run on one event loop in a thread of its own, shared by all clients of the process. Objects of this
-module may be used by several threads, each of them by one at a time.
+The coroutines run on one event loop in a thread of its own, shared by all clients of the process. An object may be used
+by several threads, one at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class _Loop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Runs a coroutine there."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -75,9 +74,7 @@ class _Blocking(Generic[M]):
         _loop.run(self._async.__aexit__(kind, error, trace))
 
 
-def _waited(
-    call: Callable[Concatenate[M, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[_Blocking[M], P], T]:
+def _waited(call: Callable[Concatenate[M, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Blocking[M], P], T]:
     """A method that waits for one of `aio`: with the same parameters, result, errors and documentation."""
 
     @functools.wraps(call)

@@ -230,11 +230,7 @@ def new_event(
 
 
 def json_of(event: Event) -> object:
-    """An event's JSON data, decoded.
-
-    Raises:
-        InvalidInputError: It has none.
-    """
+    """An event's JSON data, decoded; InvalidInputError when it has none."""
     if event.data_kind is not DataKind.JSON or event.data is None:
         kind = "no data" if event.data is None else f"data of {event.datacontenttype or 'no media type'}"
         raise InvalidInputError(f"event {event.id!r} has {kind}, not JSON", hint="its bytes are in event.data")
@@ -254,11 +250,7 @@ def _json_bytes(value: object) -> bytes:
 
 
 def filter_message(wanted: Filter | None) -> pb.Filter | None:
-    """A filter as the server takes it.
-
-    Raises:
-        InvalidInputError: It is none.
-    """
+    """A filter as the server takes it; InvalidInputError where it is none."""
     if wanted is None:
         return None
     if isinstance(wanted, str):
@@ -274,11 +266,7 @@ def filter_message(wanted: Filter | None) -> pb.Filter | None:
 
 
 def condition_text(wanted: Single | None) -> str:
-    """A place's condition as the server takes it; empty for none.
-
-    Raises:
-        InvalidInputError: It is none.
-    """
+    """A place's condition as the server takes it, empty without one; InvalidInputError where it is none."""
     if wanted is None or isinstance(wanted, str):
         return wanted or ""
     message = filter_message(wanted)

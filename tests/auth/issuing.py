@@ -17,10 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from headgate.auth.authenticator import Authenticator
-from headgate.auth.claims import ClaimMapper
 from headgate.auth.configuration import read
 from headgate.auth.issuer_keys import IssuerFailedError, IssuerKeys
-from headgate.auth.json_web_tokens import TrustedIssuer
+from headgate.auth.json_web_tokens import ClaimMapper, TrustedIssuer
 
 URL = "https://issuer.example"
 AUDIENCE = "headgate"

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from headgate.auth.claims import ClaimMapper
 from headgate.auth.configuration import read
 from headgate.auth.errors import AuthFileError, CredentialsRefusedError
-from headgate.auth.json_web_tokens import trusted_issuers
+from headgate.auth.json_web_tokens import ClaimMapper, trusted_issuers
 from headgate.auth.user import User
 from tests.certificates import Authority
 

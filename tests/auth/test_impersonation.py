@@ -11,9 +11,8 @@ import pytest
 from headgate.auth.audit import AuditEntry, line_of
 from headgate.auth.authorizer import Binding, BindingSubject, RbacAuthorizer, RbacPolicy, RoleKey, SubjectKind
 from headgate.auth.context import ENTRY, USER
-from headgate.auth.impersonation import ImpersonationError, impersonation_of
 from headgate.auth.rules import AccessRule, Attributes
-from headgate.auth.user import User, authenticated
+from headgate.auth.user import ImpersonationError, User, authenticated, impersonation_of
 from headgate.server.authorization import AuthorizedRequests
 
 Header = tuple[bytes, bytes]

@@ -18,7 +18,7 @@ from headgate.inspect import log_follower
 from headgate.inspect.file_records import InspectedChunks
 from headgate.inspect.find import EventSearch, InspectedLog, find_event
 from headgate.inspect.log_follower import LogFollower
-from headgate.inspect.trace import tree_of
+from headgate.inspect.why import tree_of
 from headgate.log.directory import LogDirectory
 from headgate.objects.kinds.specs import DEFAULT_RULE
 from headgate_api.event.model import Event

@@ -20,7 +20,7 @@ from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.objects.api.http import ERROR_HANDLERS
-from headgate_cli import deadletter
+from headgate_cli import redelivery
 from tests.deadletters.test_sender import letter
 from tests.delivery.harness import attempt_service, event, target
 
@@ -121,8 +121,8 @@ def test_dead_letters_are_sent_to_another_trigger(api: Api) -> None:
 def test_the_command_claims_only_what_is_sent(
     answer: dict[str, int], arguments: list[str], exit_code: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deadletter, "request", lambda *_, **__: answer)
-    result = CliRunner().invoke(deadletter.app, ["redrive", *arguments])
+    monkeypatch.setattr(redelivery, "request", lambda *_, **__: answer)
+    result = CliRunner().invoke(redelivery.deadletters, ["redrive", *arguments])
     assert result.exit_code == exit_code
     assert words in result.output
 
@@ -226,7 +226,7 @@ def test_the_command_asks_for_no_more_letters_than_it_shows(
         limits_asked.append(int(query["limit"]) if "limit" in query else None)
         return {"items": [{"id": 1}] * 2, "next": 1, "ceiling": 9}
 
-    monkeypatch.setattr(deadletter, "request", request)
-    result = CliRunner().invoke(deadletter.app, ["list", "--limit", "3", "--json", *arguments])
+    monkeypatch.setattr(redelivery, "request", request)
+    result = CliRunner().invoke(redelivery.deadletters, ["list", "--limit", "3", "--json", *arguments])
     assert len(json.loads(result.output)) == 3
     assert limits_asked == asked

@@ -16,8 +16,8 @@ from headgate.filter.compile.compiler import compile_cel
 from headgate.objects.api.admission import Admission
 from headgate.objects.api.bootstrap import load
 from headgate.objects.store.store import Store
-from headgate_cli import deadletter as cli_deadletter
 from headgate_cli import objects as cli_objects
+from headgate_cli import redelivery as cli_redelivery
 from headgate_cli.main import app
 from tests.docs.commands import OUTPUT, stable, steps
 from tests.inspect.stored_orders import fill
@@ -86,7 +86,7 @@ def test_the_way_of_dead_letters_to_a_url_is_typed_as_shown(tmp_path: Path, monk
             return {"items": [{"name": "repair", "outcome": "created", "warnings": []}]}
         return {"count": 2, "gone": 0, "items": [], "metadata": {}}
 
-    for module in (cli_objects, cli_deadletter):
+    for module in (cli_objects, cli_redelivery):
         monkeypatch.setattr(module, "request", answer)
     for command in commands.splitlines():
         done = CliRunner().invoke(app, shlex.split(command)[1:])

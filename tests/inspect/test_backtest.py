@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.skipping.prune import filter_value_rule
 from headgate.inspect import backtest as backtest_module
-from headgate.inspect.backtest import BacktestApi, Backtests
+from headgate.inspect.backtest import Backtests
 from headgate.log.directory import LogDirectory
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.objects.store.store import Store
@@ -284,7 +284,7 @@ def test_more_than_a_few_at_once_are_told_to_wait(backtests: Backtests) -> None:
 
 @pytest.mark.usefixtures("unhurried")
 def test_over_http(backtests: Backtests, orders: list[StoredOrder], tmp_path: Path) -> None:
-    app = Starlette(routes=[*BacktestApi(backtests).routes()], exception_handlers=ERROR_HANDLERS)
+    app = Starlette(routes=[*backtests.routes()], exception_handlers=ERROR_HANDLERS)
     path = "/apis/headgate.dev/v1/namespaces/default/brokers/default/backtest"
 
     async def post(body: bytes, where: str = path) -> tuple[int, dict[str, Any]]:

@@ -12,11 +12,11 @@ from headgate.delivery.journal import Origin
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import place_root, with_lineage
 from headgate.filter.compile.plan import Verdict
-from headgate.inspect import trace as trace_module
+from headgate.inspect import why as trace_module
 from headgate.inspect.file_records import FileRecords
 from headgate.inspect.find import EventSearch
-from headgate.inspect.trace import EventTrace, Tracer
 from headgate.inspect.views import timeline
+from headgate.inspect.why import EventTrace, Tracer
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.objects.store.store import Store
@@ -119,7 +119,7 @@ def test_a_dead_letter_and_who_took_it(tmp_path: Path) -> None:
                     peer.match((0, 1))
                     await until(lambda: len(subscriber.requests) == 2)
                     records = FileRecords(tmp_path, LogDirectory(tmp_path / "log", "stop"))
-                    await until(lambda: records.of(1).dead_letter(1, 0) is None)
+                    await until(lambda: records.dispatchers[0].dead_letter(1, 0) is None)
 
     run(work())
     log.close()

@@ -21,11 +21,10 @@ from headgate.filter.compile.plan import Verdict
 from headgate.inspect import find as find_module
 from headgate.inspect.api import InspectApi
 from headgate.inspect.catalogue import Catalogues
-from headgate.inspect.explanation import EventExplanation, EventFate, condition
 from headgate.inspect.file_records import DispatcherRecords, FileRecords
 from headgate.inspect.find import EventSearch, FoundEvent, MatchRow
 from headgate.inspect.log_follower import LogFollower
-from headgate.inspect.why import Why
+from headgate.inspect.why import EventExplanation, EventFate, Why, condition
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.objects.api.admission import Admission
@@ -39,7 +38,7 @@ from headgate_api.event import rfc3339
 from headgate_api.event.model import DataKind, Event
 from headgate_api.objects.errors import ObjectNotFoundError
 from headgate_api.objects.kinds import Kind, ObjectKey, Trigger
-from headgate_cli.why import _entry_text
+from headgate_cli.inspection import _entry_text
 from tests.objects.support import broker, trigger
 
 CEL = 'ce.type == "order" && data.amount > 100'

@@ -1,8 +1,7 @@
 """The audit log: who did what, from where, and by which decision, in the shape of Kubernetes' audit `Event`.
 
-A line for every write and every refusal; never data, never a token. What is asked (`verb`, `objectRef`) and why it was
-allowed or not is filled in by whoever decides, in the entry that goes along with the request.
-Source: https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/
+A line for every write and every refusal; never data, never a token. Source:
+https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/
 """
 
 from __future__ import annotations
@@ -48,11 +47,10 @@ _REFUSALS: Final = frozenset({401, 403, 429})
 
 @dataclass(slots=True)
 class AuditEntry:
-    """A request as the audit log will have it; it is filled in on the request's way.
+    """A request as the audit log will have it, filled in on the request's way.
 
-    The path is that of HTTP without the query, or the method of gRPC. The verb follows from HTTP's method until who
-    decides knows better. `impersonated` is as whom; None: as himself. `about` (`objectRef`), `decision` (`allow` or
-    `forbid`) and `reason` are empty where nobody decided.
+    `impersonated` is as whom; None: as himself. `about` (`objectRef`), `decision` and `reason` are empty where nobody
+    decided; until then the verb is that of HTTP's method.
     """
 
     path: str
@@ -141,8 +139,8 @@ _FAILED: Final = AUDIT_LINES.labels("failed")
 class AuditLog:
     """Writes the audit log; a context manager that writes what is queued at its end.
 
-    Older files are beside `path`, as FILE.1 (the newest) to FILE.N. Only a line that is longer alone makes a file
-    larger than `bytes_max`. Raises AuthFileError when the file cannot be written.
+    Older files are FILE.1 (the newest) to FILE.N. Only a line that is longer alone makes a file larger than
+    `bytes_max`. Raises AuthFileError when the file cannot be written.
     """
 
     def __init__(self, path: Path, bytes_max: int, backups: int) -> None:

@@ -1,7 +1,6 @@
-"""Who makes a request: by a client certificate, a token of an issuer, or a token from a file.
+"""Who makes a request: by a client certificate, which is looked at first, a token of an issuer, or a token from a file.
 
-A certificate is looked at first, as Kubernetes does. A token that was verified is remembered until it expires, its key
-or its line is gone, and no longer than TOKEN_CACHED_S_MAX.
+A token that was verified is remembered until it expires, its key or line is gone, or TOKEN_CACHED_S_MAX have passed.
 """
 
 from __future__ import annotations
@@ -37,11 +36,7 @@ class _Known:
 
 
 class Authenticator:
-    """Finds out who makes a request. Belongs to an event loop.
-
-    With `allow_anonymous` a request that shows nothing is one of `system:anonymous`, else it is refused. `clock_s` is
-    seconds since 1970, `steady_s` seconds from any time on.
-    """
+    """Finds out who makes a request. Belongs to an event loop. `clock_s` is since 1970, `steady_s` of any clock."""
 
     def __init__(
         self,
@@ -65,8 +60,8 @@ class Authenticator:
     def recall(self, authorization: bytes) -> User | None:
         """The user of a header `Authorization` that was verified before and still holds; None: `authenticate` knows.
 
-        The value is whole and the only one of its request, which shows no certificate. Every request passes here, so
-        this makes no objects but the digest.
+        The value is the only one of its request, which shows no certificate. Every request passes here, so this makes
+        no objects but the digest.
         """
         known = self._known.get(hashlib.sha256(authorization).digest())
         if known is not None and self._steady_s() < known.until_s and self._holds(known):
@@ -74,11 +69,7 @@ class Authenticator:
         return None
 
     async def authenticate(self, credentials: Credentials) -> User:
-        """Who makes a request that shows these credentials.
-
-        Raises CredentialsRefusedError when nobody can be told to, IssuerUnavailableError when the token's issuer does
-        not answer, SlowedError when too many credentials from this address were refused.
-        """
+        """Who makes a request; CredentialsRefusedError, IssuerUnavailableError or SlowedError."""
         try:
             return await self._authenticate(credentials)
         except (CredentialsRefusedError, IssuerUnavailableError, SlowedError) as error:
@@ -95,17 +86,14 @@ class Authenticator:
         await asyncio.gather(asyncio.Event().wait(), *works)
 
     async def _authenticate(self, credentials: Credentials) -> User:
-        if credentials.certificate:
-            user = user_of_certificate(credentials.certificate)
-            if user is not None:
-                return user
+        if credentials.certificate and (user := user_of_certificate(credentials.certificate)) is not None:
+            return user
         token = bearer_token(credentials.authorization)
         if not token:
             if self._allow_anonymous:
                 return ANONYMOUS
-            raise CredentialsRefusedError(
-                "anonymous", "the request does not say who makes it", hint="send a token (Authorization: Bearer)"
-            )
+            hint = "send a token (Authorization: Bearer)"
+            raise CredentialsRefusedError("anonymous", "the request does not say who makes it", hint=hint)
         shown = credentials.authorization[0]
         user = self.recall(shown)
         if user is not None:

@@ -31,9 +31,7 @@ _OPEN: Final = AccessDecision(True, "this server has no authorization")
 class Authorizer(Protocol):
     """Who may do what. Called from event loops and threads; quick."""
 
-    def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
-        """Whether a user may make a request."""
-        ...
+    def allowed(self, user: User, wanted: Attributes) -> AccessDecision: ...
 
     def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
         """What a user may do in a namespace; empty: everywhere alone."""
@@ -101,7 +99,6 @@ class Binding:
     subjects: tuple[BindingSubject, ...]
 
     def reason(self, subject: BindingSubject) -> str:
-        """By what somebody may do something, as Kubernetes words it."""
         kind, place = ("RoleBinding", f"/{self.namespace}") if self.namespace else ("ClusterRoleBinding", "")
         named = f'{kind} "{self.name}{place}"'
         return f'RBAC: allowed by {named} of {self.role.kind} "{self.role.name}" to {subject}'
@@ -181,25 +178,21 @@ class ForbiddenError(HeadgateError):
     http_status = 403
 
     def __init__(self, user: User, wanted: Attributes, detail: str = "") -> None:
-        super().__init__(f"{_subject(wanted)}{detail or _missing(user, wanted)}")
+        super().__init__(_refusal(user, wanted, detail))
         self.user = user
         self.wanted = wanted
 
 
-def _subject(wanted: Attributes) -> str:
+def _refusal(user: User, wanted: Attributes, detail: str) -> str:
+    cannot = f'User "{user.name}" cannot {wanted.verb}'
     if wanted.path:
-        return "forbidden: "
+        missing = f'{cannot} path "{wanted.path}"'
+        return f"forbidden: {detail or missing}"
     resource = f"{wanted.full_resource}.{wanted.group}" if wanted.group else wanted.full_resource
     named = f' "{wanted.name}"' if wanted.name else ""
-    return f"{resource}{named} is forbidden: "
-
-
-def _missing(user: User, wanted: Attributes) -> str:
-    who = f'User "{user.name}" cannot {wanted.verb}'
-    if wanted.path:
-        return f'{who} path "{wanted.path}"'
     where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
-    return f'{who} resource "{wanted.full_resource}" in API group "{wanted.group}" {where}'
+    missing = f'{cannot} resource "{wanted.full_resource}" in API group "{wanted.group}" {where}'
+    return f"{resource}{named} is forbidden: {detail or missing}"
 
 
 def check(authorizer: Authorizer, user: User, wanted: Attributes) -> AccessDecision:

@@ -111,16 +111,9 @@ def read(path: Path) -> tuple[JwtSettings, ...]:
     """The issuers that a file names, their CEL not compiled yet; AuthFileError names the field that cannot be used."""
     text = read_text(path, "--authentication-config", _HINT)
     try:
-        tree = only_document(text.encode(), _YAML)
-    except YamlTextError as error:
-        raise AuthFileError(f"--authentication-config {path}: {error.message}", hint=_HINT) from error
-    try:
-        document = msgspec.convert(tree, _Document)
-    except msgspec.ValidationError as error:
-        raise AuthFileError(f"--authentication-config {path}: {error}", hint=_HINT) from error
-    try:
+        document = msgspec.convert(only_document(text.encode(), _YAML), _Document)
         _check(document)
-    except ValueError as error:
+    except (YamlTextError, ValueError) as error:
         raise AuthFileError(f"--authentication-config {path}: {error}", hint=_HINT) from error
     return document.jwt
 

@@ -1,7 +1,6 @@
-"""Where a request's user is on its way through the server.
+"""Where a request's user is: in the ASGI scope, a context variable of gRPC, between processes in a header.
 
-HTTP: in the ASGI scope. gRPC: in a context variable. From a front to another process of the server: in a header or in
-metadata, which a front never passes on from outside.
+A front never passes that header on from outside.
 """
 
 from __future__ import annotations

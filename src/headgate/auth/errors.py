@@ -10,10 +10,7 @@ REALM: Final = "headgate"
 
 
 class CredentialsRefusedError(UnauthenticatedError):
-    """What a client shows, or that it shows nothing, does not say who it is.
-
-    `reason` is a value of the metric `TOKENS_REFUSED`. Nothing of the token is in the message.
-    """
+    """Nobody can be told to make the request, by a `reason` of `TOKENS_REFUSED`; no token is in the message."""
 
     def __init__(self, reason: str, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -46,9 +43,8 @@ class SlowedError(OverloadedError):
 
     def __init__(self, wait_s: float) -> None:
         self.retry_after_s = max(1, int(wait_s + 0.999))
-        super().__init__(
-            "too many requests from this address were refused", hint=f"try again in {self.retry_after_s} s"
-        )
+        hint = f"try again in {self.retry_after_s} s"
+        super().__init__("too many requests from this address were refused", hint=hint)
 
 
 class AuthFileError(InvalidInputError):

@@ -1,10 +1,8 @@
 """Who may send which events to which brokers: EventPolicies as they are decided by, and the mode without one.
 
-Two questions are asked. At the door, before a body is read: may this user send anything to this broker? Roles may say
-so, and so may policies and the mode (`PublishAuthorizer`). Then, of a broker that policies apply to: may he send these
-events (`EventPolicies.admission`)? Roles alone do not answer that one.
-
-Source: https://knative.dev/docs/eventing/features/authorization/
+At the door, before a body is read: may this user send anything to this broker (`PublishAuthorizer`)? Roles, policies or
+the mode say so. Then, of a broker that policies apply to: may he send these events (`EventPolicies.admission`)? Roles
+alone do not answer that. Source: https://knative.dev/docs/eventing/features/authorization/
 """
 
 from __future__ import annotations
@@ -98,11 +96,9 @@ class EventPolicies:
         if rules is not None:
             rule = next((one for one in rules if one.is_for(user)), None)
             return f'EventPolicy "{rule.policy}/{namespace}" names the user' if rule is not None else ""
-        if self._mode is DefaultMode.ALLOW_ALL and not user.is_anonymous:
-            return f'the default authorization mode is "{self._mode}"'
-        if self._mode is DefaultMode.ALLOW_SAME_NAMESPACE and is_account_of(user.name, namespace):
-            return f'the default authorization mode is "{self._mode}"'
-        return ""
+        for_all = self._mode is DefaultMode.ALLOW_ALL and not user.is_anonymous
+        for_own = self._mode is DefaultMode.ALLOW_SAME_NAMESPACE and is_account_of(user.name, namespace)
+        return f'the default authorization mode is "{self._mode}"' if for_all or for_own else ""
 
 
 def _admission(user: User, rules: tuple[SenderRule, ...]) -> EventAdmission:
@@ -141,9 +137,7 @@ class PublishAuthorizer:
 
     def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
         """What policies let in is no right that somebody could give away."""
-        if BOUND in user.extra:
-            return ()
-        return self._roles.rules_of(user, namespace)
+        return () if BOUND in user.extra else self._roles.rules_of(user, namespace)
 
 
 class EventForbiddenError(HeadgateError):

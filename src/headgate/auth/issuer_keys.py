@@ -1,7 +1,7 @@
 """The keys of an issuer: found by its discovery document, fetched again when they are old or one is missing.
 
-A key that the issuer has withdrawn is gone after the next fetch. While the issuer is away the keys that are known stay.
-Source: https://openid.net/specs/openid-connect-discovery-1_0.html, RFC 7517
+While the issuer is away the keys that are known stay. Source:
+https://openid.net/specs/openid-connect-discovery-1_0.html, RFC 7517
 """
 
 from __future__ import annotations
@@ -57,10 +57,7 @@ class IssuerKey:
 
 
 class IssuerKeys:
-    """The keys of one issuer. Belongs to an event loop.
-
-    Its tokens name it by `url`. The discovery document is below that, unless `discovery_url` says where.
-    """
+    """The keys of one issuer, whose discovery document is below `url` or at `discovery_url`; of one event loop."""
 
     def __init__(
         self, url: str, discovery_url: str, fetch: Fetch, *, clock_s: Callable[[], float] = time.monotonic
@@ -78,7 +75,7 @@ class IssuerKeys:
     async def find(self, kid: str, algorithm: str) -> list[IssuerKey]:
         """The keys that may have signed a token, by the name that it gives (empty for none); at least one.
 
-        Raises CredentialsRefusedError when the issuer has none, IssuerUnavailableError when it does not answer.
+        Raises CredentialsRefusedError when there is none, IssuerUnavailableError when the issuer does not answer.
         """
         found = self._find(kid, algorithm)
         if not found:
@@ -92,7 +89,6 @@ class IssuerKeys:
         raise CredentialsRefusedError("key", "the issuer has no such key")
 
     def has(self, thumbprint: str) -> bool:
-        """Whether a key is still the issuer's."""
         return thumbprint in self._thumbprints
 
     async def refresh(self) -> None:
@@ -103,7 +99,6 @@ class IssuerKeys:
         await asyncio.shield(self._fetching)
 
     async def keep(self) -> None:
-        """Fetches the keys now and then; never ends."""
         while True:
             await self.refresh()
             await asyncio.sleep(ISSUER_REFRESH_S if not self._has_failed else ISSUER_REFETCH_S_MIN)

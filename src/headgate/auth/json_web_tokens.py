@@ -1,7 +1,6 @@
 """JSON Web Tokens: read strictly, believed when a known issuer has signed them for us.
 
-What the signature is checked with comes from the configuration alone; what a token says about its own key (`jku`,
-`jwk`, `x5u`, `x5c`) is never looked at. Source: RFC 7515, 7519, 8725.
+What a token says about its own key (`jku`, `jwk`, `x5u`, `x5c`) is never looked at. Source: RFC 7515, 7519, 8725.
 """
 
 from __future__ import annotations
@@ -14,23 +13,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import jwt
-from jwt.exceptions import (
-    ExpiredSignatureError,
-    ImmatureSignatureError,
-    InvalidAudienceError,
-    InvalidSignatureError,
-    MissingRequiredClaimError,
-    PyJWTError,
-)
 
-from headgate.auth.claims import ClaimMapper
-from headgate.auth.configuration import read
+from headgate.auth.configuration import ClaimRule, JwtSettings, UserRule, read
 from headgate.auth.errors import AuthFileError, CredentialsRefusedError
 from headgate.auth.event_policies import bound
 from headgate.auth.issuer_keys import ALGORITHMS, IssuerClient, IssuerKey, IssuerKeys
-from headgate.auth.user import User
+from headgate.auth.user import User, authenticated, checked
+from headgate.filter.cel.engine import Activation, Environment, Expression
+from headgate.filter.cel.errors import EvaluationError, FilterError
 from headgate_api.event.json_text import AmbiguousJsonError, MalformedJsonError, check_depth, parse
-from headgate_api.limits import CLOCK_SKEW_S, TOKEN_BYTES_MAX
+from headgate_api.limits import CLOCK_SKEW_S, FILTER_CHARACTERS_MAX, TOKEN_BYTES_MAX
 
 _FORM: Final = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
@@ -104,24 +96,23 @@ def _signing_key(token: bytes, keys: Sequence[IssuerKey], algorithm: str, issuer
                 leeway=CLOCK_SKEW_S,
                 options={"require": ["exp", "iss", "aud"], "verify_jti": False},
             )
-        except InvalidSignatureError:
+        except jwt.InvalidSignatureError:
             continue
-        except ExpiredSignatureError:
+        except jwt.ExpiredSignatureError:
             raise CredentialsRefusedError("expired", "the token has expired") from None
-        except ImmatureSignatureError:
+        except jwt.ImmatureSignatureError:
             raise CredentialsRefusedError("not-yet-valid", "the token is not valid yet") from None
-        except (InvalidAudienceError, MissingRequiredClaimError) as error:
-            if isinstance(error, MissingRequiredClaimError) and error.claim == "exp":
+        except (jwt.InvalidAudienceError, jwt.MissingRequiredClaimError) as error:
+            if isinstance(error, jwt.MissingRequiredClaimError) and error.claim == "exp":
                 raise CredentialsRefusedError("claims", "the token has no expiry") from None
             raise CredentialsRefusedError("audience", "the token is meant for somebody else") from None
-        except (PyJWTError, ValueError, TypeError):
+        except (jwt.PyJWTError, ValueError, TypeError):
             raise CredentialsRefusedError("malformed", "the token breaks a rule of JSON Web Tokens") from None
         return key
     raise CredentialsRefusedError("signature", "the token's signature is wrong")
 
 
 def _header(header: Mapping[str, Any]) -> tuple[str, str]:
-    """The algorithm and the name of the key."""
     algorithm, kid, kind = header.get("alg"), header.get("kid", ""), header.get("typ", "JWT")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise CredentialsRefusedError("algorithm", "the token's algorithm is not one that is taken")
@@ -184,3 +175,148 @@ def trusted_issuers(path: Path) -> tuple[TrustedIssuer, ...]:
         keys = IssuerKeys(one.issuer.url, one.issuer.discovery_url, client.get)
         found.append(TrustedIssuer(one.issuer.url, one.issuer.audiences, keys, mapper))
     return tuple(found)
+
+
+# --- claims ---------------------------------------------------------------------------------------
+# From the claims of a token to a user, by the mappings and rules of its issuer. Pure.
+
+Claims = Mapping[str, Any]
+"""What a token says, from JSON."""
+
+_ENVIRONMENT: Final = Environment.of_maps("claims", "user")
+_CALLED: Final = re.compile(r"""'[^']*'|"[^"]*"|((?:\b(?:sets|ip)\.)?\w+)(?=\s*\()""", re.ASCII)
+"""A function, and not what a text in quotes holds."""
+_LACKING: Final = re.compile(
+    r"find|findAll|isSorted|sum|min|max|indexOf|lastIndexOf|flatten|slice|sort|distinct|range|reverse|sets(\..*)?|url|isURL"
+    r"|get(Scheme|Host|Hostname|Port|EscapedPath|Query)|quantity|isQuantity|ip|isIP|ip\.isCanonical|cidr|isCIDR|family"
+    r"|containsIP|containsCIDR|masked|prefixLength|semver|isSemver|format|named"
+)
+"""Functions that Kubernetes offers here and cel-cpp's libraries do not have."""
+
+
+_Rule = tuple[Expression, str]
+"""What must be true, and what is said where it is not."""
+
+
+class ClaimMapper:
+    """Makes users of claims; `at`, such as `jwt[0]`, is a place in the file. AuthFileError for CEL that is wrong."""
+
+    def __init__(self, settings: JwtSettings, at: str) -> None:
+        mappings = settings.claim_mappings
+        self._mappings = mappings
+        self._expressions = {
+            name: _compiled(one.expression, f"{at}.claimMappings.{name}.expression")
+            for name, one in (("username", mappings.username), ("groups", mappings.groups), ("uid", mappings.uid))
+            if one.expression
+        }
+        self._extra = {
+            one.key: _compiled(one.value_expression, f"{at}.claimMappings.extra[{number}].valueExpression")
+            for number, one in enumerate(mappings.extra)
+        }
+        self._required = {rule.claim: rule.required_value for rule in settings.claim_validation_rules if rule.claim}
+        self._claim_rules = _rules(settings.claim_validation_rules, f"{at}.claimValidationRules")
+        self._user_rules = _rules(settings.user_validation_rules, f"{at}.userValidationRules")
+
+    def user_of(self, claims: Claims) -> User:
+        """The user of a token that is otherwise good; CredentialsRefusedError when its claims break a rule."""
+        for name, value in self._required.items():
+            if claims.get(name) != value or not isinstance(claims.get(name), str):
+                raise CredentialsRefusedError("claims", f"the claim {name!r} does not have the value that is required")
+        given = Activation({"claims": claims, "user": {}}, _ENVIRONMENT)
+        for rule in self._claim_rules:
+            _hold(rule, given, "claims")
+        user = authenticated(
+            self._name(claims, given),
+            self._groups(claims, given),
+            self._uid(claims, given),
+            {key: values for key, one in self._extra.items() if (values := _texts(one, given, f"extra {key}"))},
+        )
+        if problem := checked(user):
+            raise CredentialsRefusedError("claims", f"the token {problem}")
+        if self._user_rules:
+            extra = {key: list(values) for key, values in user.extra.items()}
+            shown = {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": extra}
+            given = Activation({"claims": {}, "user": shown}, _ENVIRONMENT)
+            for rule in self._user_rules:
+                _hold(rule, given, "user")
+        return user
+
+    def _name(self, claims: Claims, given: Activation) -> str:
+        mapping = self._mappings.username
+        if mapping.expression:
+            name = _value(self._expressions["username"], given, "username")
+        else:
+            name = claims.get(mapping.claim)
+            if mapping.claim == "email" and claims.get("email_verified", True) is not True:
+                raise CredentialsRefusedError("claims", "the address of e-mail in the token is not verified")
+        if not isinstance(name, str) or not name:
+            raise CredentialsRefusedError("claims", "the claim that names the user is missing, empty or no text")
+        return (mapping.prefix or "") + name
+
+    def _uid(self, claims: Claims, given: Activation) -> str:
+        mapping = self._mappings.uid
+        if not mapping.is_set:
+            return ""
+        uid = _value(self._expressions["uid"], given, "uid") if mapping.expression else claims.get(mapping.claim)
+        if not isinstance(uid, str):
+            raise CredentialsRefusedError("claims", "the claim that holds the uid is missing or no text")
+        return uid
+
+    def _groups(self, claims: Claims, given: Activation) -> tuple[str, ...]:
+        mapping = self._mappings.groups
+        if mapping.expression:
+            return _texts(self._expressions["groups"], given, "groups")
+        found = claims.get(mapping.claim) if mapping.claim else None
+        return tuple((mapping.prefix or "") + text for text in _as_texts(found, "groups"))
+
+
+def _rules(rules: Sequence[ClaimRule | UserRule], at: str) -> list[_Rule]:
+    return [
+        (_compiled(rule.expression, f"{at}[{number}]"), rule.message)
+        for number, rule in enumerate(rules)
+        if isinstance(rule, UserRule) or rule.expression
+    ]
+
+
+def _hold(rule: _Rule, given: Activation, reason: str) -> None:
+    expression, message = rule
+    try:
+        held = expression.plain_value(given)
+    except EvaluationError:
+        held = False
+    if held is not True:
+        raise CredentialsRefusedError(reason, "the token breaks a rule of the server", hint=message)
+
+
+def _value(expression: Expression, given: Activation, name: str) -> object:
+    try:
+        return expression.plain_value(given)
+    except EvaluationError as error:
+        raise CredentialsRefusedError("claims", f"the token does not say the {name}") from error
+
+
+def _texts(expression: Expression, given: Activation, name: str) -> tuple[str, ...]:
+    found = _value(expression, given, name)
+    return tuple(_as_texts([] if found == "" else found, name))
+
+
+def _as_texts(found: object, name: str) -> list[str]:
+    if found is None:
+        return []
+    texts = [found] if isinstance(found, str) else found
+    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+        raise CredentialsRefusedError("claims", f"the claim for {name} is neither a text nor a list of texts")
+    return [one for one in texts if one]
+
+
+def _compiled(text: str, field: str) -> Expression:
+    if not text.strip() or len(text) > FILTER_CHARACTERS_MAX:
+        raise AuthFileError(f"{field}: an expression has 1 to {FILTER_CHARACTERS_MAX} characters", hint="write CEL")
+    try:
+        return _ENVIRONMENT.compile(text)
+    except FilterError as error:
+        says, hint = error.reason, error.hint or "claims.sub is a claim of the token"
+        lacking = next(filter(_LACKING.fullmatch, _CALLED.findall(text)), None)
+        if lacking is not None:
+            says, hint = f"Kubernetes has the function {lacking!r}, Headgate does not", "write it in another way"
+        raise AuthFileError(f"{field}: {says}", hint=hint) from error

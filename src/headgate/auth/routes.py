@@ -1,7 +1,6 @@
 """The one table of what requests ask for: every path of HTTP and every method of gRPC, with the right that it needs.
 
-What is not in the table needs a right that those alone have who may do everything: `get` on `/its/path`, or all rights
-for a path of the API.
+What is not in the table needs `get` on `/its/path`, or all rights for a path of the API.
 """
 
 from __future__ import annotations
@@ -27,17 +26,18 @@ REVIEWS: Final = "authorization.k8s.io"
 IDENTITY: Final = "authentication.k8s.io"
 OBJECT_VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 """What may be done with objects of the API."""
+_OF_ONE: Final = (("GET", "get"), ("PUT", "update"), ("PATCH", "patch"), ("DELETE", "delete"))
+"""Methods of HTTP on one object, and their verbs."""
 _ANY_METHOD: Final = "*"
 _SET: Final = ("1", "true")
 
 
 @dataclass(frozen=True, slots=True)
 class RightOfRoute:
-    """A path of HTTP, the right that it needs, and what the request does, in a few words.
+    """A path of HTTP, the right that it needs, and what the request does; the method `*` is every other one.
 
-    The method `*` is every one that has no line of its own. Segments in braces take anything: `{namespace}` and
-    `{name}` are those of the right. It `selects` when `fieldSelector=metadata.name=...` leaves only that object of what
-    the request is about: then the right to this one is enough.
+    `{namespace}` and `{name}` are those of the right. It `selects` when `fieldSelector=metadata.name=...` leaves only
+    that object: then the right to this one is enough.
     """
 
     method: str
@@ -49,9 +49,9 @@ class RightOfRoute:
 
 @dataclass(frozen=True, slots=True)
 class RightOfCall:
-    """A method of gRPC (`/headgate.v1.Publisher/Publish`), the right that it needs, and what the call does.
+    """A method of gRPC, the right that it needs, and what the call does.
 
-    `named` finds `namespace/name`, which are those of the right, in the first message; None where it is about nothing.
+    `named` finds `namespace/name` of the right in the first message; None where it is about nothing.
     """
 
     method: str
@@ -61,8 +61,6 @@ class RightOfCall:
 
 
 def _object_routes(group: str, plural: str, *, namespaced: bool = True, version: str = "v1") -> Iterator[RightOfRoute]:
-    """The paths of a kind of objects. A list becomes a watch by a parameter of its query."""
-
     def one(method: str, path: str, verb: str, what: str, subresource: str = "") -> RightOfRoute:
         selects = verb in ("list", "deletecollection")
         return RightOfRoute(method, path, Attributes(verb, group, plural, subresource), what, selects)
@@ -75,14 +73,13 @@ def _object_routes(group: str, plural: str, *, namespaced: bool = True, version:
     yield one("GET", base, "list", f"list or watch {plural}")
     yield one("POST", base, "create", f"create one of {plural}")
     yield one("DELETE", base, "deletecollection", f"delete all {plural}, or those selected")
-    for method, verb in (("GET", "get"), ("PUT", "update"), ("PATCH", "patch"), ("DELETE", "delete")):
+    for method, verb in _OF_ONE:
         yield one(method, f"{base}/{{name}}", verb, f"{verb} one of {plural}")
     if group in (EVENTING, OWN) or plural == "resourcequotas":
         yield one("GET", f"{base}/{{name}}/status", "get", f"the status of one of {plural}", "status")
 
 
 def _subresources() -> Iterator[RightOfRoute]:
-    """Data: what lies below objects."""
     brokers = f"/apis/{EVENTING}/v1/namespaces/{{namespace}}/brokers/{{name}}"
     own_brokers = f"/apis/{OWN}/v1/namespaces/{{namespace}}/brokers/{{name}}"
     triggers = f"/apis/{EVENTING}/v1/namespaces/{{namespace}}/triggers/{{name}}"
@@ -109,12 +106,7 @@ def _subresources() -> Iterator[RightOfRoute]:
         ("DELETE", f"{subscriptions}/seek", Attributes("delete", OWN, "subscriptions", "seek"), "cancel a seek"),
         ("POST", f"{subscriptions}/analyze", _ANALYZE, "try a filter on the backlog"),
         ("GET", f"{subscriptions}/stats", _STATS, "where a subscription stands"),
-        (
-            "GET",
-            f"{subscriptions}/consumers",
-            Attributes("get", OWN, "subscriptions", "consumers"),
-            "who has its events",
-        ),
+        ("GET", f"{subscriptions}/consumers", _CONSUMERS, "who has its events"),
     ):
         yield RightOfRoute(method, path, wanted, what)
 
@@ -143,7 +135,6 @@ def _collections() -> Iterator[RightOfRoute]:
 
 
 def _views() -> Iterator[RightOfRoute]:
-    """What is shown of all namespaces, or of one: the summary, and lists with counters."""
     for place, where in (("", " of all namespaces"), ("/namespaces/{namespace}", "")):
         base = f"/apis/{OWN}/v1{place}"
         yield RightOfRoute("GET", f"{base}/summary", Attributes("get", OWN, "summaries"), f"a summary{where}")
@@ -163,17 +154,14 @@ def _applies() -> Iterator[RightOfRoute]:
 
 
 def _filters() -> Iterator[RightOfRoute]:
-    """Trials of filters, which read nothing of the server."""
     base = f"/apis/{OWN}/v1/filters"
-    for run, what in (
-        ("test", "try a filter on events"),
-        ("explain", "how a filter is matched"),
-        ("convert", "a filter in CEL"),
+    for method, verb, name, what in (
+        ("POST", "create", "test", "try a filter on events"),
+        ("POST", "create", "explain", "how a filter is matched"),
+        ("POST", "create", "convert", "a filter in CEL"),
+        ("GET", "get", "dialects", "the dialects of filters"),
     ):
-        yield RightOfRoute("POST", f"{base}/{run}", Attributes("create", OWN, "filters", run), what)
-    yield RightOfRoute(
-        "GET", f"{base}/dialects", Attributes("get", OWN, "filters", "dialects"), "the dialects of filters"
-    )
+        yield RightOfRoute(method, f"{base}/{name}", Attributes(verb, OWN, "filters", name), what)
 
 
 def _cluster() -> Iterator[RightOfRoute]:
@@ -182,7 +170,7 @@ def _cluster() -> Iterator[RightOfRoute]:
     listed = Attributes("list", "", "namespaces")
     yield RightOfRoute("GET", namespaces, listed, "list or watch namespaces", selects=True)
     yield RightOfRoute("POST", namespaces, Attributes("create", "", "namespaces"), "create a namespace")
-    for method, verb in (("GET", "get"), ("PUT", "update"), ("PATCH", "patch"), ("DELETE", "delete")):
+    for method, verb in _OF_ONE:
         wanted = Attributes(verb, "", "namespaces")
         yield RightOfRoute(method, f"{namespaces}/{{name}}", wanted, f"{verb} a namespace")
     for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
@@ -221,10 +209,11 @@ def _cluster() -> Iterator[RightOfRoute]:
         *((f"/openapi/v3/apis/{EVENTING}/{version}", "schemas") for version in ("v1alpha1", "v1beta2")),
     ):
         yield RightOfRoute("GET", path, Attributes("get", path=path), what)
-    path = "/handshake/v1/allow"
-    yield RightOfRoute("POST", path, Attributes("get", path=path), "the same")
-    path = "/admission/validate"
-    yield RightOfRoute("POST", path, Attributes("post", path=path), "judge an object for a Kubernetes cluster")
+    for path, verb, what in (
+        ("/handshake/v1/allow", "get", "the same"),
+        ("/admission/validate", "post", "judge an object for a Kubernetes cluster"),
+    ):
+        yield RightOfRoute("POST", path, Attributes(verb, path=path), what)
 
 
 PUBLISH: Final = Attributes("create", EVENTING, "brokers", "events")
@@ -234,6 +223,7 @@ _CONSUME: Final = Attributes("update", OWN, "subscriptions", "events")
 _SEEK: Final = Attributes("create", OWN, "subscriptions", "seek")
 _ANALYZE: Final = Attributes("create", OWN, "subscriptions", "analyze")
 _STATS: Final = Attributes("get", OWN, "subscriptions", "stats")
+_CONSUMERS: Final = Attributes("get", OWN, "subscriptions", "consumers")
 READINESS: Final = "/readyz"
 HEALTH_PATHS: Final = frozenset({"/livez", READINESS, "/healthz"})
 """What probes ask, which have no token: it is told to everybody, whatever the roles say."""
@@ -241,8 +231,6 @@ EVERY_RIGHT: Final = Attributes(ANY, ANY, ANY)
 """What a path of the API needs that is in no line of the table: else discovery, which everybody may have, hid it."""
 _DISCOVERY_SLASHES: Final = 3
 """Of `/apis/GROUP/VERSION`; what is longer is no discovery."""
-_VERBOSE: Final = "/verbose"
-"""Below a path of health: what every part says of itself, which not everybody is told."""
 
 ROUTES: Final[tuple[RightOfRoute, ...]] = (
     *_subresources(),
@@ -265,51 +253,39 @@ ROUTES: Final[tuple[RightOfRoute, ...]] = (
 )
 """Every path that the server answers."""
 
+
+def _broker_published_to(first: bytes) -> str:
+    return full_name(publishing(first).head.open.broker)
+
+
+def _broker_read(first: bytes) -> str:
+    return full_name(parsed(pb.ReadRequest, first).open.broker)
+
+
+def _subscription(request: type[pb.SeekRequest | pb.StatsRequest | pb.AnalyzeRequest]) -> Callable[[bytes], str]:
+    return lambda first: parsed(request, first).subscription
+
+
+_REFLECTION: Final = "ServerReflection/ServerReflectionInfo"
+_HEALTH: Final = Attributes("get", path=READINESS)
+_SCHEMAS: Final = Attributes("get", path="/openapi/v3")
 CALLS: Final[tuple[RightOfCall, ...]] = (
-    RightOfCall(
-        f"/{PUBLISHER}/Publish",
-        PUBLISH,
-        "publish events to a broker",
-        lambda first: full_name(publishing(first).head.open.broker),
-    ),
-    RightOfCall(
-        f"/{READER}/Read",
-        _READ,
-        "read a broker's stored events",
-        lambda first: full_name(parsed(pb.ReadRequest, first).open.broker),
-    ),
+    RightOfCall(f"/{PUBLISHER}/Publish", PUBLISH, "publish events to a broker", _broker_published_to),
+    RightOfCall(f"/{READER}/Read", _READ, "read a broker's stored events", _broker_read),
     RightOfCall(
         f"/{SUBSCRIPTIONS}/Subscribe",
         _CONSUME,
         "take and acknowledge events",
         lambda first: parsed(pb.SubscribeRequest, first).open.subscription,
     ),
-    RightOfCall(
-        f"/{SUBSCRIPTIONS}/Seek", _SEEK, "go on elsewhere", lambda first: parsed(pb.SeekRequest, first).subscription
-    ),
-    RightOfCall(
-        f"/{SUBSCRIPTIONS}/Stats",
-        _STATS,
-        "where a subscription stands",
-        lambda first: parsed(pb.StatsRequest, first).subscription,
-    ),
-    RightOfCall(
-        f"/{SUBSCRIPTIONS}/Analyze",
-        _ANALYZE,
-        "try a filter on the backlog",
-        lambda first: parsed(pb.AnalyzeRequest, first).subscription,
-    ),
-    RightOfCall("/grpc.health.v1.Health/Check", Attributes("get", path=READINESS), "whether a service is ready"),
-    RightOfCall("/grpc.health.v1.Health/Watch", Attributes("get", path=READINESS), "whether a service is ready"),
-    RightOfCall("/grpc.health.v1.Health/List", Attributes("get", path=READINESS), "whether services are ready"),
-    *(
-        RightOfCall(
-            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
-            Attributes("get", path="/openapi/v3"),
-            "the services and their messages",
-        )
-        for version in ("v1", "v1alpha")
-    ),
+    RightOfCall(f"/{SUBSCRIPTIONS}/Seek", _SEEK, "go on elsewhere", _subscription(pb.SeekRequest)),
+    RightOfCall(f"/{SUBSCRIPTIONS}/Stats", _STATS, "where a subscription stands", _subscription(pb.StatsRequest)),
+    RightOfCall(f"/{SUBSCRIPTIONS}/Analyze", _ANALYZE, "try a filter on the backlog", _subscription(pb.AnalyzeRequest)),
+    RightOfCall("/grpc.health.v1.Health/Check", _HEALTH, "whether a service is ready"),
+    RightOfCall("/grpc.health.v1.Health/Watch", _HEALTH, "whether a service is ready"),
+    RightOfCall("/grpc.health.v1.Health/List", _HEALTH, "whether services are ready"),
+    RightOfCall(f"/grpc.reflection.v1.{_REFLECTION}", _SCHEMAS, "the services and their messages"),
+    RightOfCall(f"/grpc.reflection.v1alpha.{_REFLECTION}", _SCHEMAS, "the services and their messages"),
 )
 """Every method that the server answers."""
 
@@ -378,7 +354,8 @@ def _wanted(method: str, path: str, query: bytes) -> Attributes:
     if is_path:
         asked = path.removesuffix("/") or "/"
         is_verbose = asked in HEALTH_PATHS and "verbose" in _given(query)
-        return Attributes(verb, path=asked + _VERBOSE if is_verbose else asked)
+        # What every part says of itself: not everybody is told.
+        return Attributes(verb, path=f"{asked}/verbose" if is_verbose else asked)
     namespace, name = values.get("namespace", ""), values.get("name", "")
     if resource == "namespaces":
         namespace = name  # as in Kubernetes: a role of the namespace may be about the namespace itself
@@ -411,10 +388,8 @@ def _selected(selector: str) -> str:
 def wanted_by_call(method: str, first: bytes | None) -> Attributes:
     """What a call of gRPC asks for; `first` is its first message, unread, None where there is or need be none."""
     call = _CALLS.get(method)
-    if call is None:
-        return Attributes("post", path=method)
-    if call.named is None:
-        return call.wanted
+    if call is None or call.named is None:
+        return Attributes("post", path=method) if call is None else call.wanted
     try:
         named = call.named(first or b"")
     except ProtocolError:

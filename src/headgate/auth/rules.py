@@ -20,10 +20,9 @@ _NONE: Final[frozenset[str]] = frozenset()
 class Attributes(NamedTuple):
     """What a request wants to do: with a resource of the API, or with a path that is none (`/metrics`).
 
-    The verb is `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; of a path it is the
-    HTTP method in lower case. The group is empty for the core group, the resource a plural, the subresource the
-    `events` of `brokers/events`. The namespace is empty for all, and for what lies in none; the name is empty for all
-    objects, and for a new one.
+    The verb is Kubernetes'; of a path it is the HTTP method in lower case. The group is empty for the core group, the
+    subresource is the `events` of `brokers/events`. The namespace and the name are empty for all, or where there is
+    none.
     """
 
     verb: str
@@ -44,8 +43,7 @@ class Attributes(NamedTuple):
 class AccessRule:
     """One rule of a role: for resources, or for paths (`/metrics`, `/livez/*`, `*`).
 
-    `*` stands for all verbs, groups, or resources with their subresources; a resource is also `brokers/events` or
-    `*/status`. Without names it is for all objects.
+    `*` stands for all; a resource is also `brokers/events` or `*/status`. Without names it is for all objects.
     """
 
     verbs: frozenset[str]
@@ -66,7 +64,6 @@ class AccessRule:
         return _has_resource(self.resources, wanted.full_resource)
 
     def covers(self, other: AccessRule) -> bool:
-        """Whether it allows everything that another rule allows."""
         return (
             _has_all(self.verbs, other.verbs)
             and _has_all(self.groups, other.groups)
@@ -104,8 +101,8 @@ class GrantTooLargeError(InvalidInputError):
 def uncovered(own: Sequence[AccessRule], wanted: Iterable[AccessRule]) -> tuple[AccessRule, ...]:
     """What rules would give away (`wanted`) and who gives does not hold (`own`), as single combinations.
 
-    A rule may be held in parts, by several others: it is then taken apart into single verbs, groups, resources and
-    names. Raises GrantTooLargeError when these are more than RBAC_GRANT_STEPS_MAX.
+    A rule may be held in parts, by several others, so it is taken apart. Raises GrantTooLargeError for more parts than
+    RBAC_GRANT_STEPS_MAX.
     """
     missing: list[AccessRule] = []
     left = RBAC_GRANT_STEPS_MAX

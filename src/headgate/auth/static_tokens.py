@@ -29,6 +29,7 @@ PREFIX: Final = "headgate_"
 """Begins every token that Headgate makes, so that a search for secrets finds it."""
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _COLUMNS_MAX: Final = 4
+_LINE: Final = 'sha256:HASH,user,uid,"group1,group2"'
 _ID_DIGITS: Final = 12
 _log = structlog.get_logger(__name__)
 
@@ -44,6 +45,10 @@ class StaticToken:
     def id(self) -> str:
         """The first digits of the hash: names the line without giving away the token."""
         return self.digest.hex()[:_ID_DIGITS]
+
+    @property
+    def groups(self) -> list[str]:
+        return [group for group in self.user.groups if group != AUTHENTICATED]
 
 
 def digest_of(token: bytes) -> bytes:
@@ -62,26 +67,22 @@ def parse(text: str, place: str) -> tuple[StaticToken, ...]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        token = _token(line, f"{place}, line {number}")
+        at = f"{place}, line {number}"
+        token = _token(line, at)
         if token.digest in found:
-            raise AuthFileError(
-                f"{place}, line {number}: this token is in the file already", hint="write one line for each token"
-            )
+            raise AuthFileError(f"{at}: this token is in the file already", hint="write one line for each token")
         found[token.digest] = token
         if len(found) > STATIC_TOKENS_MAX:
-            raise AuthFileError(
-                f"{place}: there are more than {STATIC_TOKENS_MAX} tokens", hint="use an issuer of tokens"
-            )
+            problem = f"{place}: there are more than {STATIC_TOKENS_MAX} tokens"
+            raise AuthFileError(problem, hint="use an issuer of tokens")
     return tuple(found.values())
 
 
 def line_of(token: StaticToken) -> str:
     """The line of a token, with its end."""
-    groups = ",".join(group for group in token.user.groups if group != AUTHENTICATED)
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(
-        [f"sha256:{token.digest.hex()}", token.user.name, token.user.uid, groups]
-    )
+    columns = [f"sha256:{token.digest.hex()}", token.user.name, token.user.uid, ",".join(token.groups)]
+    csv.writer(text, lineterminator="\n").writerow(columns)
     return text.getvalue()
 
 
@@ -113,16 +114,15 @@ class TokenFile:
         self._users = _by_digest(read(path))
 
     def user_of(self, digest: bytes) -> User | None:
-        """The user of a token, by its hash; None for a token that is not in the file."""
         return self._users.get(digest)
 
     def look(self) -> None:
         """Takes up a file that has changed and stays so since the last look; the old tokens stay if it is wrong."""
         state = state_of(self._path)
-        if state not in (self._judged, self._seen):
-            self._seen = state  # perhaps somebody is still writing
-            return
         if state == self._judged:
+            return
+        if state != self._seen:
+            self._seen = state  # perhaps somebody is still writing
             return
         self._judged = state
         try:
@@ -143,10 +143,10 @@ def _token(line: str, place: str) -> StaticToken:
     try:
         (columns,) = csv.reader([line], strict=True)
     except (csv.Error, ValueError) as error:
-        raise AuthFileError(f"{place}: {error}", hint='sha256:HASH,user,uid,"group1,group2"') from error
+        raise AuthFileError(f"{place}: {error}", hint=_LINE) from error
     columns = [column.strip() for column in columns]
     if not 2 <= len(columns) <= _COLUMNS_MAX:
-        raise AuthFileError(f"{place}: a line has 2 to 4 columns", hint='sha256:HASH,user,uid,"group1,group2"')
+        raise AuthFileError(f"{place}: a line has 2 to 4 columns", hint=_LINE)
     if not _HASH.fullmatch(columns[0]):
         raise AuthFileError(
             f"{place}: the first column is no hash of a token",
@@ -156,7 +156,7 @@ def _token(line: str, place: str) -> StaticToken:
     groups = tuple(group.strip() for group in listed.split(",") if group.strip())
     user = authenticated(name, groups, uid)
     if problem := checked(user):
-        raise AuthFileError(f"{place}: the line {problem}", hint='sha256:HASH,user,uid,"group1,group2"')
+        raise AuthFileError(f"{place}: the line {problem}", hint=_LINE)
     return StaticToken(bytes.fromhex(columns[0].removeprefix("sha256:")), user)
 
 
@@ -164,6 +164,6 @@ def state_of(path: Path) -> tuple[int, ...]:
     """What changes whenever a file does; empty while it cannot be seen."""
     try:
         found = path.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
     except OSError:
         return ()
-    return (found.st_ino, found.st_size, found.st_mtime_ns)

@@ -1,4 +1,4 @@
-"""The user of a request: a name and groups, as Kubernetes has them.
+"""The user of a request: a name and groups, as Kubernetes has them; and as whom else he may act. Pure.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/
 """
@@ -6,12 +6,15 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import unquote
 
+from headgate.auth.rules import Attributes
+from headgate_api.errors import InvalidInputError
 from headgate_api.limits import SENDERS_KEPT_MAX, USER_BYTES_MAX
 
 ANONYMOUS_NAME: Final = "system:anonymous"
@@ -29,11 +32,10 @@ _UNUSABLE: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who makes a request.
+    """Who makes a request. Among the groups is `system:authenticated` or `system:unauthenticated`.
 
-    The name is never empty. `system:authenticated` or `system:unauthenticated` is among the groups. The uid, which may
-    be empty, tells users apart whose name is given again. `extra` is what else the authenticator knows, by a name in
-    lower case.
+    The name is never empty. The uid, which may be empty, tells apart whose name is given again. `extra` is what else
+    the authenticator knows, by a name in lower case.
     """
 
     name: str
@@ -43,7 +45,6 @@ class User:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether nothing is known of the user."""
         return UNAUTHENTICATED in self.groups
 
     @property
@@ -128,3 +129,85 @@ def source_sender(namespace: str, source: str) -> User:
 
 def _account(namespace: str, name: str) -> User:
     return authenticated(name, (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}"))
+
+
+# --- impersonation --------------------------------------------------------------------------------
+# Who may acts as another user, by headers, as `kubectl --as` and `--as-group` send them. Each user, group, uid and
+# extra value that the headers name needs a right of its own: the verb `impersonate`.
+# Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
+
+IMPERSONATE: Final = b"impersonate-"
+"""Begins the names of the headers, and of gRPC's metadata."""
+_AS_EXTRA: Final = "extra-"
+_IMPERSONATES: Final = "impersonate"
+_IDENTITY: Final = "authentication.k8s.io"
+
+
+class ImpersonationError(InvalidInputError):
+    """Headers ask for a user as whom no request can be made."""
+
+    code = "impersonation"
+
+
+@dataclass(frozen=True, slots=True)
+class Impersonation:
+    """As whom a request is to be made, with the groups that Kubernetes adds, and every right that this needs."""
+
+    user: User
+    needed: tuple[Attributes, ...]
+
+
+def impersonation_of(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation | None:
+    """As whom a request is to be made; None where its headers, with names in lower case, do not ask for it."""
+    named: dict[str, list[str]] = {}
+    for name, value in headers:
+        if name[: len(IMPERSONATE)] == IMPERSONATE:
+            named.setdefault(name[len(IMPERSONATE) :].decode("latin-1"), []).append(_text(name, value))
+    if not named:
+        return None
+    names, uids = named.pop("user", []), named.pop("uid", [""])
+    groups = tuple(named.pop("group", ()))
+    unknown = next((one for one in named if not one.startswith(_AS_EXTRA)), None)
+    if unknown is not None:
+        problem = f"there is no header Impersonate-{unknown[:100]}"
+        raise ImpersonationError(problem, hint="use Impersonate-User, -Group, -Uid or -Extra-KEY")
+    if len(names) != 1 or not names[0] or len(uids) != 1:
+        raise ImpersonationError("a request is made as exactly one user", hint="send one header Impersonate-User")
+    extra = {unquote(key.removeprefix(_AS_EXTRA)): tuple(values) for key, values in named.items()}
+    user = User(names[0], (*groups, *_more_groups(names[0], groups)), uids[0], extra)
+    if problem := checked(user):
+        raise ImpersonationError(f"Impersonate-User {problem}")
+    return Impersonation(user, tuple(_needed(user, groups)))
+
+
+def _more_groups(name: str, groups: tuple[str, ...]) -> Iterator[str]:
+    """Those that Kubernetes adds."""
+    prefix, _, account = name.rpartition(":")
+    if not groups and prefix.startswith(f"{SERVICE_ACCOUNT}:") and account:
+        yield SERVICE_ACCOUNTS
+        yield f"{SERVICE_ACCOUNTS}:{prefix.removeprefix(f'{SERVICE_ACCOUNT}:')}"
+    added = UNAUTHENTICATED if name == ANONYMOUS_NAME else AUTHENTICATED
+    if added not in groups:
+        yield added
+
+
+def _needed(user: User, groups: tuple[str, ...]) -> Iterator[Attributes]:
+    prefix, namespace, account = (*user.name.rsplit(":", 2), "", "")[:3]
+    if prefix == SERVICE_ACCOUNT and namespace and account:
+        yield Attributes(_IMPERSONATES, "", "serviceaccounts", namespace=namespace, name=account)
+    else:
+        yield Attributes(_IMPERSONATES, "", "users", name=user.name)
+    for group in groups:
+        yield Attributes(_IMPERSONATES, "", "groups", name=group)
+    if user.uid:
+        yield Attributes(_IMPERSONATES, _IDENTITY, "uids", name=user.uid)
+    for key, values in user.extra.items():
+        for value in values:
+            yield Attributes(_IMPERSONATES, _IDENTITY, "userextras", key, name=value)
+
+
+def _text(name: bytes, value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise ImpersonationError(f"the header {name.decode('latin-1')[:100]} is not in UTF-8") from error

@@ -1,16 +1,14 @@
 """The moment that a backup holds: databases are copied and files pinned against the flow of events.
 
-What comes later in the flow is taken first, so that what it speaks of is there: cursors before what has ended by them
-(dead letters, replays, acknowledgements), these before the outbox, the outbox before the objects, the numbers of
-producers and the objects before the log. Taken so, the files are what a crash could have left behind: deliveries may
-be repeated, and nothing is lost.
+What comes later in the flow is taken first, so that what it speaks of is there: cursors before what has ended by them,
+these before the outbox, the outbox before the objects, the numbers of producers and the objects before the log. So the
+files are what a crash could have left behind: deliveries may be repeated, and nothing is lost.
 
     segments (held open) -> dispatch.db -> subscriptions.db, deadletters.db, replays.db -> outbox -> control.db
         -> log/producers-N -> log
 
 Only databases are copied within the moment. Segments only grow, so an open file and a size are a moment of it: they are
-held open, as what retention removes meanwhile can still be read then, and are copied afterwards up to where they
-ended.
+held open, and copied afterwards, also what retention removes meanwhile.
 """
 
 from __future__ import annotations
@@ -76,9 +74,9 @@ class PinnedFile:
 
 @dataclass(slots=True)
 class PinnedPartition:
-    """A partition of the log, or an outbox: its segments, by the first offset, and where it ends.
+    """A partition of the log, or an outbox: its segments, by the first offset, held open until `stack` closes them.
 
-    Segments are held open until `stack` closes them. Everything below `next_offset` is durable, as of the last `look`.
+    What is below `next_offset` is durable, as of the last `look`.
     """
 
     directory: Path
@@ -159,16 +157,6 @@ class PinnedPartition:
         return position
 
 
-def pin(path: Path, place: str, stack: ExitStack) -> PinnedFile | None:
-    """A file that is replaced as a whole, or whose end does not matter; None when there is none."""
-    try:
-        descriptor = os.open(path, _OPEN)
-    except FileNotFoundError:
-        return None
-    stack.callback(os.close, descriptor)
-    return PinnedFile(place, os.fstat(descriptor).st_size, descriptor)
-
-
 @dataclass(frozen=True, slots=True)
 class Capture:
     """A moment of a data directory, times in RFC 3339; its files can be read while the block of `captured` lasts."""
@@ -176,31 +164,29 @@ class Capture:
     files: tuple[PinnedFile, ...]
     began: str
     taken: str
-    is_running: bool
 
 
 @contextmanager
 def captured(data: Path, staging: Path) -> Iterator[Capture]:
     """Takes the moment of a data directory, of a server that runs or of one that is stopped; it is only read.
 
-    `staging` is an empty directory for copies of the databases. Raises InvalidInputError for what is no data directory
-    of a server that keeps its events itself, BackupFailedError when it changes too much just now, FatalError when a
-    database is damaged or has lost commits, LayoutError when the dispatchers' directories are not as a server leaves
-    them.
+    `staging` is an empty directory. Raises InvalidInputError for what is no data directory of a server that keeps its
+    events itself, BackupFailedError when it changes too much just now, FatalError when a database is damaged or has
+    lost commits, LayoutError when the dispatchers' directories are not as a server leaves them.
     """
     _check(data)
     raise_file_limit(BACKUP_FILES_MAX)
     began = _now()
     with ExitStack() as stack:
         with _kept_stopped(data) as is_stopped:
-            databases = DatabaseCopies(data, staging, stack, is_stopped=is_stopped)
-            files = tuple(_moment(data, databases, stack))
-        databases.check()
+            pins = _Pins(data, staging, stack, is_stopped)
+            files = tuple(_moment(pins))
+        pins.check_databases()
         if len(files) > BACKUP_FILES_MAX:
             raise BackupFailedError(
                 f"{data} has {len(files)} files, over {BACKUP_FILES_MAX}", hint="make segments larger"
             )
-        yield Capture(files, began, _now(), not is_stopped)
+        yield Capture(files, began, _now())
 
 
 def _now() -> str:
@@ -230,26 +216,27 @@ def _kept_stopped(data: Path) -> Iterator[bool]:
         yield is_stopped
 
 
-def _moment(data: Path, databases: DatabaseCopies, stack: ExitStack) -> Iterator[PinnedFile]:
+def _moment(pins: _Pins) -> Iterator[PinnedFile]:
+    data = pins.data
     dispatchers = stored_directories(data)
     known = _identity(data)
-    outboxes = [PinnedPartition(own.outbox, _place(data, own.outbox), stack) for own in dispatchers]
+    outboxes = [pins.partition(own.outbox) for own in dispatchers]
     log = [
-        PinnedPartition(one, _place(data, one), stack)
+        pins.partition(one)
         for one in sorted((data / "log").glob("[0-9]*"))
-        if holds(_place(data, one / COMMITTED_NAME)) and one.is_dir()  # not what a person has moved away beside it
+        if holds(pins.place(one / COMMITTED_NAME)) and one.is_dir()  # not what a person has moved away beside it
     ]
     for partition in (*log, *outboxes):
         partition.look()  # from here on retention takes nothing from us
-    yield from _found(pin(data / PARENT / LAYOUT, f"{PARENT}/{LAYOUT}", stack))
+    yield from pins.file(data / PARENT / LAYOUT)
     for own in dispatchers:
-        yield from _of_dispatcher(data, own, databases, stack)
+        yield from _of_dispatcher(own, pins)
     for outbox in outboxes:
         outbox.look()
-    yield from databases.copied(data / "control.db")
+    yield from pins.database(data / "control.db")
     for path in sorted((data / "log").glob(f"{PRODUCERS}*")):
-        if holds(_place(data, path)):  # not one that is being written
-            yield from _found(pin(path, _place(data, path), stack))
+        if holds(pins.place(path)):  # not one that is being written
+            yield from pins.file(path)
     for partition in log:
         partition.look()
     if _identity(data) != known:
@@ -258,28 +245,17 @@ def _moment(data: Path, databases: DatabaseCopies, stack: ExitStack) -> Iterator
         yield from partition.files()
 
 
-def _of_dispatcher(
-    data: Path, own: DispatcherDirectory, databases: DatabaseCopies, stack: ExitStack
-) -> Iterator[PinnedFile]:
-    yield from databases.copied(own.cursors)  # first: what it says has ended must be in the others
+def _of_dispatcher(own: DispatcherDirectory, pins: _Pins) -> Iterator[PinnedFile]:
+    yield from pins.database(own.cursors)  # first: what it says has ended must be in the others
     for path in (own.subscriptions, own.dead_letters, own.replays):
-        yield from databases.copied(path)
-    yield from _found(pin(own.floor, _place(data, own.floor), stack))
+        yield from pins.database(path)
+    yield from pins.file(own.floor)
     for name in ("newer.bin", "older.bin"):
         path = own.attempts / name
-        copy = databases.staged(path)
+        copy = pins.staged(path)
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(path, copy)  # small, and it takes turns with the other one
-        yield from _found(pin(copy, _place(data, path), stack))
-
-
-def _found(one: PinnedFile | None) -> Iterator[PinnedFile]:
-    if one is not None:
-        yield one
-
-
-def _place(data: Path, path: Path) -> str:
-    return path.relative_to(data).as_posix()
+        yield from pins.file(path, copy)
 
 
 def _identity(data: Path) -> tuple[int, bool]:
@@ -291,34 +267,52 @@ def _identity(data: Path) -> tuple[int, bool]:
     return inode, (data / f"{PARENT}.new").exists() or (data / f"{PARENT}.old").exists()
 
 
-class DatabaseCopies:
-    """Copies of SQLite files, each of one moment. Where `is_stopped`, no process writes them."""
+@dataclass(eq=False, slots=True)
+class _Pins:
+    """Pins files of a data directory until `stack` closes them, and copies databases into `staging`.
 
-    def __init__(self, data: Path, staging: Path, stack: ExitStack, *, is_stopped: bool) -> None:
-        self._data = data
-        self._staging = staging
-        self._stack = stack
-        self._is_stopped = is_stopped
-        self._copies: list[tuple[Path, Path]] = []
+    Where `is_stopped`, no process writes the databases.
+    """
+
+    data: Path
+    staging: Path
+    stack: ExitStack
+    is_stopped: bool
+    _copies: list[tuple[Path, Path]] = field(init=False, default_factory=list)
+
+    def place(self, path: Path) -> str:
+        return path.relative_to(self.data).as_posix()
+
+    def partition(self, directory: Path) -> PinnedPartition:
+        return PinnedPartition(directory, self.place(directory), self.stack)
+
+    def file(self, path: Path, copy: Path | None = None) -> Iterator[PinnedFile]:
+        """A file, or its copy, that is replaced as a whole, or whose end does not matter; nothing without one."""
+        try:
+            descriptor = os.open(copy or path, _OPEN)
+        except FileNotFoundError:
+            return
+        self.stack.callback(os.close, descriptor)
+        yield PinnedFile(self.place(path), os.fstat(descriptor).st_size, descriptor)
 
     def staged(self, path: Path) -> Path:
-        copy = self._staging / path.relative_to(self._data)
+        copy = self.staging / path.relative_to(self.data)
         copy.parent.mkdir(parents=True, exist_ok=True)
         return copy
 
-    def copied(self, path: Path) -> Iterator[PinnedFile]:
-        """The copy of a database; nothing when there is none. FatalError if it is bad, BackupFailedError if busy."""
+    def database(self, path: Path) -> Iterator[PinnedFile]:
+        """The copy of a database of one moment; FatalError if it is bad, BackupFailedError if busy."""
         with _told(path):
-            sqlite.check_commits(path, is_at_rest=self._is_stopped)
+            sqlite.check_commits(path, is_at_rest=self.is_stopped)
         if sqlite.is_missing(path):
             return
         copy = self.staged(path)
         with _told(path):
-            sqlite.copy(path, copy, is_at_rest=self._is_stopped)
+            sqlite.copy(path, copy, is_at_rest=self.is_stopped)
         self._copies.append((path, copy))
-        yield from _found(pin(copy, _place(self._data, path), self._stack))
+        yield from self.file(path, copy)
 
-    def check(self) -> None:
+    def check_databases(self) -> None:
         """Reads all copies, not within the moment, as it takes its time; DatabaseDamagedError names the original."""
         for path, copy in self._copies:
             with _told(path), sqlite.read_only(copy, is_at_rest=True) as connection:

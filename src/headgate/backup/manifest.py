@@ -1,7 +1,4 @@
-"""The manifest of a backup, `backup.json`: its files with sizes and checksums.
-
-It is written last: without it there is no backup.
-"""
+"""The manifest of a backup, `backup.json`. It is written last: without it there is no backup."""
 
 from __future__ import annotations
 
@@ -78,6 +75,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def decode(cls, body: bytes, where: str) -> Manifest:
         """The manifest that a backup holds; `where` is its name in BackupDamagedError and BackupNewerError."""
+        if len(body) > BACKUP_MANIFEST_BYTES_MAX:
+            raise BackupDamagedError(f"{where} is larger than {BACKUP_MANIFEST_BYTES_MAX} bytes")
         try:
             form = msgspec.json.decode(body, type=_Form)
             if form.form > FORM:
@@ -111,10 +110,3 @@ def check_path(path: str) -> None:
     """Refuses what is no file of a data directory. Raises BackupDamagedError."""
     if not holds(path):
         raise BackupDamagedError(f"the backup holds {path[:200]!r}, which is no file of a data directory")
-
-
-def manifest_bytes(read: bytes, where: str) -> bytes:
-    """The manifest's file, which is bounded. Raises BackupDamagedError for a larger one."""
-    if len(read) > BACKUP_MANIFEST_BYTES_MAX:
-        raise BackupDamagedError(f"{where} is larger than {BACKUP_MANIFEST_BYTES_MAX} bytes")
-    return read

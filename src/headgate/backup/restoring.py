@@ -1,7 +1,6 @@
 """A data directory from a backup: all of it, or nothing. Every file is compared with the manifest as it is read.
 
-Files are written and compared in `restoring/` within the new directory, and only then moved to their places. A server
-refuses a directory that holds it.
+It is done in `restoring/` within the new directory, and only then put in place: a server refuses a directory with it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Final, Self
 
-from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupFile, Manifest, check_path, manifest_bytes
+from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupFile, Manifest, check_path
 from headgate.backup.writing import STREAM
 from headgate.server.datadir import RESTORING, locked, sync
 from headgate.server.stored_formats import check_formats
@@ -27,9 +24,7 @@ from headgate.storage.files import private_files
 from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.limits import BACKUP_FILES_MAX, BACKUP_MANIFEST_BYTES_MAX, BACKUP_PIECE_BYTES
 
-_PACKERS: Final = MappingProxyType(
-    {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
-)
+_PACKERS: Final = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 """Programs that compress, by how what they write begins."""
 
 
@@ -37,12 +32,8 @@ Keep = Callable[[str], AbstractContextManager[IO[bytes]]]
 """Opens a place for the file of a backup with this path."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A file of a backup: its path in it, and its content, readable until the next one is asked for."""
-
-    path: str
-    content: IO[bytes]
+_Member = tuple[str, IO[bytes]]
+"""A file of a backup: its path in it, and its content, readable until the next one is asked for."""
 
 
 def examine(name: str, keep: Keep | None = None) -> Manifest:
@@ -55,17 +46,16 @@ def examine(name: str, keep: Keep | None = None) -> Manifest:
     manifest: Manifest | None = None
     found: dict[str, BackupFile] = {}
     try:
-        for member in _members(name):
-            if member.path == MANIFEST:
-                body = member.content.read(BACKUP_MANIFEST_BYTES_MAX + 1)
-                manifest = Manifest.decode(manifest_bytes(body, MANIFEST), MANIFEST)
+        for path, content in _members(name):
+            if path == MANIFEST:
+                manifest = Manifest.decode(content.read(BACKUP_MANIFEST_BYTES_MAX + 1), MANIFEST)
                 continue
-            check_path(member.path)
-            if member.path in found:
-                raise BackupDamagedError(f"{member.path} is there twice")
+            check_path(path)
+            if path in found:
+                raise BackupDamagedError(f"{path} is there twice")
             if len(found) >= BACKUP_FILES_MAX:
                 raise BackupDamagedError(f"{name} holds more than {BACKUP_FILES_MAX} files")
-            found[member.path] = _copied(member, keep)
+            found[path] = _copied(path, content, keep)
     except tarfile.TarError as error:
         raise BackupDamagedError(f"{_said(name)} is no whole tar: {error}") from error
     except EOFError as error:
@@ -81,26 +71,25 @@ def _compare(manifest: Manifest, found: dict[str, BackupFile]) -> None:
         there = found.pop(one.path, None)
         if there is None:
             raise BackupDamagedError(f"{one.path} is missing in the backup")
-        if there.size_bytes != one.size_bytes:
-            raise BackupDamagedError(
-                f"{one.path} is damaged: it has {there.size_bytes} bytes, and had {one.size_bytes}"
-            )
+        size, had = there.size_bytes, one.size_bytes
+        if size != had:
+            raise BackupDamagedError(f"{one.path} is damaged: it has {size} bytes, and had {had}")
         if there.sha256 != one.sha256:
             raise BackupDamagedError(f"{one.path} is damaged: its checksum is another one")
     if found:
         raise BackupDamagedError(f"{min(found)} is not in the manifest of the backup")
 
 
-def _copied(member: _Member, keep: Keep | None) -> BackupFile:
+def _copied(path: str, content: IO[bytes], keep: Keep | None) -> BackupFile:
     digest, size = hashlib.sha256(), 0
-    place: AbstractContextManager[IO[bytes] | None] = nullcontext() if keep is None else keep(member.path)
+    place: AbstractContextManager[IO[bytes] | None] = nullcontext() if keep is None else keep(path)
     with place as file:
-        while piece := member.content.read(BACKUP_PIECE_BYTES):
+        while piece := content.read(BACKUP_PIECE_BYTES):
             digest.update(piece)
             size += len(piece)
             if file is not None:
                 file.write(piece)
-    return BackupFile(member.path, size, digest.hexdigest())
+    return BackupFile(path, size, digest.hexdigest())
 
 
 def _members(name: str) -> Iterator[_Member]:
@@ -122,7 +111,7 @@ def _of_directory(directory: Path) -> Iterator[_Member]:
                 raise BackupDamagedError(f"{path} is no plain file")
             if path.is_file():
                 with path.open("rb") as file:
-                    yield _Member(path.relative_to(directory).as_posix(), file)
+                    yield path.relative_to(directory).as_posix(), file
     except OSError as error:
         raise InvalidInputError(f"the backup {directory} cannot be read: {error}") from error
 
@@ -141,8 +130,7 @@ def _paths(directory: Path) -> list[Path]:
 class _PlainMember(tarfile.TarInfo):
     """A member of a tar as `TarTarget` writes it: one header, and the bytes of a file behind it.
 
-    Nothing else is obeyed: neither a long name, which would be read into memory whole, nor holes, which a header alone
-    makes as large as it likes.
+    Neither a long name is obeyed, which would be read into memory whole, nor holes, which may be as large as they like.
     """
 
     @classmethod
@@ -163,7 +151,7 @@ def _of_tar(stream: IO[bytes]) -> Iterator[_Member]:
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_PlainMember) as tar:
         for member in tar:
             if (content := tar.extractfile(member)) is not None:
-                yield _Member(member.name, content)
+                yield member.name, content
 
 
 def _said(name: str) -> str:
@@ -232,7 +220,7 @@ def _check_empty(data: Path) -> None:
 def _claimed(data: Path) -> Iterator[Path]:
     """Where to write within the directory; it is empty again when the block fails.
 
-    A server refuses the directory from the first instant to the last: `restoring/` comes first, and goes last.
+    `restoring/` comes first, and goes last: so a server always refuses the directory.
     """
     inside = data / RESTORING
     inside.mkdir()

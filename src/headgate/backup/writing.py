@@ -1,7 +1,4 @@
-"""A whole backup: the moment of a data directory, written with checksums, the manifest last.
-
-It goes to a directory, a tar, or a stream, and has its name only when it is whole.
-"""
+"""A whole backup, in a directory, a tar, or a stream: it has its name only when it is whole, its manifest is last."""
 
 from __future__ import annotations
 
@@ -15,9 +12,8 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Final, Protocol
 
 from headgate.backup.capture import BackupFailedError, captured
 from headgate.backup.manifest import FORM, MANIFEST, BackupFile, Manifest
@@ -25,6 +21,7 @@ from headgate.server.datadir import sync
 from headgate.storage.files import private_files
 from headgate_api import __version__
 from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.limits import BACKUP_PIECE_BYTES
 
 STREAM: Final = "-"
 """Standard output, or standard input."""
@@ -38,8 +35,30 @@ _MODE: Final = 0o600
 class BackupTarget(Protocol):
     """Takes the files of a backup, the manifest last."""
 
-    def add(self, path: str, size_bytes: int, pieces: Iterable[bytes]) -> None:
+    def add(self, path: str, size_bytes: int, content: BackupContent) -> None:
         """Takes one file. Raises OSError."""
+
+
+class BackupContent:
+    """Pieces of bytes as a file that is read from its beginning to its end, counted and summed."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._rest = b""
+        self.size = 0
+        self.digest = hashlib.sha256()
+
+    def read(self, size_bytes: int) -> bytes:
+        found = [self._rest]
+        have = len(self._rest)
+        while have < size_bytes and (piece := next(self._pieces, b"")):
+            self.size += len(piece)
+            self.digest.update(piece)
+            found.append(piece)
+            have += len(piece)
+        whole = b"".join(found)
+        self._rest = whole[size_bytes:]
+        return whole[:size_bytes]
 
 
 class DirectoryTarget:
@@ -48,11 +67,11 @@ class DirectoryTarget:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def add(self, path: str, size_bytes: int, pieces: Iterable[bytes]) -> None:
+    def add(self, path: str, size_bytes: int, content: BackupContent) -> None:
         place = self._directory / path
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("wb") as file:
-            for piece in pieces:
+            while piece := content.read(BACKUP_PIECE_BYTES):
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
@@ -64,31 +83,13 @@ class TarTarget:
     def __init__(self, stream: IO[bytes]) -> None:
         self._tar = tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT)  # noqa: SIM115 - `close`
 
-    def add(self, path: str, size_bytes: int, pieces: Iterable[bytes]) -> None:
+    def add(self, path: str, size_bytes: int, content: BackupContent) -> None:
         member = tarfile.TarInfo(path)
         member.size, member.mode, member.mtime = size_bytes, _MODE, int(time.time())
-        self._tar.addfile(member, _Pieces(pieces))  # type: ignore[arg-type] # it only reads
+        self._tar.addfile(member, content)  # type: ignore[arg-type] # it only reads
 
     def close(self) -> None:
         self._tar.close()
-
-
-class _Pieces:
-    """Pieces of bytes as a file that is read from its beginning to its end."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces = iter(pieces)
-        self._rest = b""
-
-    def read(self, size_bytes: int) -> bytes:
-        found = [self._rest]
-        have = len(self._rest)
-        while have < size_bytes and (piece := next(self._pieces, b"")):
-            found.append(piece)
-            have += len(piece)
-        whole = b"".join(found)
-        self._rest = whole[size_bytes:]
-        return whole[:size_bytes]
 
 
 @contextmanager
@@ -176,38 +177,23 @@ class BackupUnwritableError(UnavailableError):
     code = "backup-unwritable"
 
 
-@dataclass(slots=True)
-class _Counted:
-    """Bytes on their way, counted and summed."""
-
-    pieces: Iterable[bytes]
-    size: int = 0
-    digest: Any = field(default_factory=hashlib.sha256)
-
-    def __iter__(self) -> Iterator[bytes]:
-        for piece in self.pieces:
-            self.size += len(piece)
-            self.digest.update(piece)
-            yield piece
-
-
 def write_backup(data: Path, name: str) -> Manifest:
     """Takes a backup of a data directory, whether or not its server runs; raises as `captured` and `opened` do.
 
-    BackupFailedError also says that this user may not read the directory, BackupUnwritableError that the target cannot
-    be written; nothing is left of it.
+    Also BackupFailedError when this user may not read it, and BackupUnwritableError; nothing is left of the target
+    then.
     """
     try:
         with opened(name) as (target, staging), captured(data, staging) as capture:
             files: list[BackupFile] = []
             for one in capture.files:
-                counted = _Counted(one.read())
-                target.add(one.path, one.size_bytes, counted)
-                files.append(BackupFile(one.path, counted.size, counted.digest.hexdigest()))
+                content = BackupContent(one.read())
+                target.add(one.path, one.size_bytes, content)
+                files.append(BackupFile(one.path, content.size, content.digest.hexdigest()))
             files.sort(key=lambda one: one.path)
             manifest = Manifest(FORM, __version__, capture.began, capture.taken, tuple(files)).sealed()
             body = manifest.encoded()
-            target.add(MANIFEST, len(body), [body])
+            target.add(MANIFEST, len(body), BackupContent([body]))
             return manifest
     except OSError as error:
         if isinstance(error, PermissionError) and error.filename and Path(error.filename).is_relative_to(data):

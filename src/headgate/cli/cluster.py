@@ -28,8 +28,7 @@ EXIT_ERROR = 2
 
 _ConfigOption = Annotated[Path, typer.Option("--config", help="The configuration file.")]
 _LeaveOption = Annotated[
-    bool,
-    typer.Option("--leave-behind", help="Move even if something stays behind, after showing its numbers."),
+    bool, typer.Option("--leave-behind", help="Move even if something stays behind, after showing its numbers.")
 ]
 
 app = typer.Typer(

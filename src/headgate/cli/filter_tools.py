@@ -8,7 +8,7 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
@@ -301,21 +301,14 @@ def _json_value(text: str, shape: type | object) -> dict[str, object] | list[obj
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Lines that are not blank, with their numbers from 1."""
     try:
-        if str(path) == "-":
-            yield from _numbered(sys.stdin.buffer)
-        else:
-            with path.open("rb") as file:
-                yield from _numbered(file)
+        with contextlib.nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as raw:
+            for number, line in enumerate(raw, start=1):
+                if len(line) > _LINE_BYTES_MAX:
+                    _fail(f"line {number} is longer than {_LINE_BYTES_MAX} bytes")
+                if line.strip():
+                    yield number, line
     except OSError as error:
         _fail(f"cannot read events from {path}: {error}")
-
-
-def _numbered(raw: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    for number, line in enumerate(raw, start=1):
-        if len(line) > _LINE_BYTES_MAX:
-            _fail(f"line {number} is longer than {_LINE_BYTES_MAX} bytes")
-        if line.strip():
-            yield number, line
 
 
 # --- what they print ------------------------------------------------------------------------------

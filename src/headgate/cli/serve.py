@@ -6,7 +6,8 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from types import GenericAlias
+from typing import Annotated, Any, Final
 
 import structlog
 import typer
@@ -18,128 +19,69 @@ from headgate.server.child import FATAL_STATUS
 from headgate.server.effective import effective
 from headgate.server.processes.supervisor import Supervisor
 from headgate_api.errors import HeadgateError
+from headgate_cli.access import with_options
 from headgate_cli.client import fail
 
 _log = structlog.get_logger(__name__)
 
 
-def serve(
-    data: Annotated[Path | None, typer.Option(help="Directory of all durable data.")] = None,
-    listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT for events, the API and metrics. Default: 127.0.0.1:8080.")
-    ] = None,
-    grpc: Annotated[str | None, typer.Option(help="HOST:PORT for gRPC, or off. Default: 127.0.0.1:8081.")] = None,
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option(help="PEM file of the certificate chain. You may replace it and the key at any time."),
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
-    tls_mode: Annotated[
-        str | None,
-        typer.Option(help="disabled, permissive (plain and TLS ports) or strict (TLS only, as with --tls-cert alone)."),
-    ] = None,
-    tls_listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT of HTTP over TLS in permissive mode. Default: 127.0.0.1:8443.")
-    ] = None,
-    tls_grpc: Annotated[
-        str | None, typer.Option(help="HOST:PORT of gRPC over TLS in permissive mode, or off. Default: 127.0.0.1:8444.")
-    ] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="PEM file of the CAs whose client certificates are accepted.")
-    ] = None,
-    tls_client_auth: Annotated[
-        str | None, typer.Option(help="Whether clients must present a certificate: required (default) or optional.")
-    ] = None,
-    tls_ca: Annotated[Path | None, typer.Option(help="PEM file of the server's own CA, shown to clients.")] = None,
-    authentication_config: Annotated[
-        Path | None, typer.Option(help="File of Kubernetes' AuthenticationConfiguration: issuers of tokens (OIDC).")
-    ] = None,
-    token_auth_file: Annotated[
-        Path | None, typer.Option(help="File of tokens, see headgate token. It may change while the server runs.")
-    ] = None,
-    audit_log_path: Annotated[
-        Path | None, typer.Option(help="File of the audit log: writes and refusals, a JSON line each.")
-    ] = None,
-    public_url: Annotated[
-        str | None, typer.Option(help="URL at which clients reach the server, for example that of a proxy.")
-    ] = None,
-    secrets_key_file: Annotated[
-        Path | None, typer.Option(help="File of the keys that encrypt stored Secrets: lines NAME:BASE64.")
-    ] = None,
-    secrets_key_command: Annotated[
-        str | None, typer.Option(help="Command that prints these keys, for example from a key management service.")
-    ] = None,
-    allow_anonymous: Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-anonymous", help="Answer requests without credentials, also on addresses other than loopback."
-        ),
-    ] = None,
-    default_authorization_mode: Annotated[
-        str | None,
-        typer.Option(
-            help="Who may send to a broker without an EventPolicy: allow-same-namespace, allow-all, deny-all."
-        ),
-    ] = None,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Another host name that requests may use: NAME, *.NAME, or * for any. Repeatable."),
-    ] = None,
-    eventtype_auto_create: Annotated[
-        bool | None,
-        typer.Option(
-            "--eventtype-auto-create", help="Create an EventType object for each type of events that a broker accepts."
-        ),
-    ] = None,
-    manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
-    partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
-    fronts: Annotated[
-        int | None, typer.Option(help="Processes that accept events. Default: one for every four cores, at least one.")
-    ] = None,
-    dispatchers: Annotated[
-        int | None,
-        typer.Option(help="Processes that deliver. Default: as before; at first one for every four cores."),
-    ] = None,
-    retain_hours: Annotated[
-        float | None, typer.Option(help="How long delivered events stay in the log. Default: 168 (a week).")
-    ] = None,
-    retain_mb: Annotated[
-        int | None, typer.Option(help="Size of a partition above which delivered events are removed earlier.")
-    ] = None,
-    backlog_hours: Annotated[
-        float | None, typer.Option(help="How long undelivered events are kept. Default: 168.")
-    ] = None,
-    backlog_mb: Annotated[
-        int | None, typer.Option(help="MiB of undelivered events that are kept per partition. Default: 16384.")
-    ] = None,
-    on_corrupt: Annotated[
-        str | None, typer.Option(help="What readers do at a damaged chunk: stop (default) or skip.")
-    ] = None,
-    accept_lost: Annotated[
-        str | None,
-        typer.Option(
-            help="Start although these databases are lost, whole or in part: control.db, dispatch.db, deadletters.db,"
-            " replays.db, subscriptions.db."
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="headgate.yaml: settings, and the deployment on Kafka that this server belongs to."),
-    ] = None,
-    kafka: Annotated[
-        str | None, typer.Option(help="HOST:PORT of Kafka's brokers, separated by commas, instead of the file's.")
-    ] = None,
-    spark: Annotated[
-        str | None, typer.Option(help="Spark's master on Kafka, spark://HOST:PORT or local[N], instead of the file's.")
-    ] = None,
-    role: Annotated[
-        str | None,
-        typer.Option(help="On Kafka, any of control,front,matcher,dispatcher,reader,source. Default: all of them."),
-    ] = None,
-    advertise: Annotated[
-        str | None, typer.Option(help="On Kafka, URL at which the other servers of the deployment reach this one.")
-    ] = None,
-) -> None:
+_OPTIONS: Final[tuple[tuple[str, type | GenericAlias, str], ...]] = (
+    ("data", Path, "Directory of all durable data."),
+    ("listen", str, "HOST:PORT for events, the API and metrics. Default: 127.0.0.1:8080."),
+    ("grpc", str, "HOST:PORT for gRPC, or off. Default: 127.0.0.1:8081."),
+    ("tls_cert", Path, "PEM file of the certificate chain. You may replace it and the key at any time."),
+    ("tls_key", Path, "PEM file of the certificate's key."),
+    ("tls_mode", str, "disabled, permissive (plain and TLS ports) or strict (TLS only, as with --tls-cert alone)."),
+    ("tls_listen", str, "HOST:PORT of HTTP over TLS in permissive mode. Default: 127.0.0.1:8443."),
+    ("tls_grpc", str, "HOST:PORT of gRPC over TLS in permissive mode, or off. Default: 127.0.0.1:8444."),
+    ("tls_client_ca", Path, "PEM file of the CAs whose client certificates are accepted."),
+    ("tls_client_auth", str, "Whether clients must present a certificate: required (default) or optional."),
+    ("tls_ca", Path, "PEM file of the server's own CA, shown to clients."),
+    ("authentication_config", Path, "File of Kubernetes' AuthenticationConfiguration: issuers of tokens (OIDC)."),
+    ("token_auth_file", Path, "File of tokens, see headgate token. It may change while the server runs."),
+    ("audit_log_path", Path, "File of the audit log: writes and refusals, a JSON line each."),
+    ("public_url", str, "URL at which clients reach the server, for example that of a proxy."),
+    ("secrets_key_file", Path, "File of the keys that encrypt stored Secrets: lines NAME:BASE64."),
+    ("secrets_key_command", str, "Command that prints these keys, for example from a key management service."),
+    ("allow_anonymous", bool, "Answer requests without credentials, also on addresses other than loopback."),
+    (
+        "default_authorization_mode",
+        str,
+        "Who may send to a broker without an EventPolicy: allow-same-namespace, allow-all, deny-all.",
+    ),
+    ("allowed_host", list[str], "Another host name that requests may use: NAME, *.NAME, or * for any. Repeatable."),
+    ("eventtype_auto_create", bool, "Create an EventType object for each type of events that a broker accepts."),
+    ("manifests", Path, "Directory of YAML objects to apply on start."),
+    ("partitions", int, "Partitions of the event log."),
+    ("fronts", int, "Processes that accept events. Default: one for every four cores, at least one."),
+    ("dispatchers", int, "Processes that deliver. Default: as before; at first one for every four cores."),
+    ("retain_hours", float, "How long delivered events stay in the log. Default: 168 (a week)."),
+    ("retain_mb", int, "Size of a partition above which delivered events are removed earlier."),
+    ("backlog_hours", float, "How long undelivered events are kept. Default: 168."),
+    ("backlog_mb", int, "MiB of undelivered events that are kept per partition. Default: 16384."),
+    ("on_corrupt", str, "What readers do at a damaged chunk: stop (default) or skip."),
+    (
+        "accept_lost",
+        str,
+        "Start although these databases are lost, whole or in part: control.db, dispatch.db, deadletters.db,"
+        " replays.db, subscriptions.db.",
+    ),
+    ("config", Path, "headgate.yaml: settings, and the deployment on Kafka that this server belongs to."),
+    ("kafka", str, "HOST:PORT of Kafka's brokers, separated by commas, instead of the file's."),
+    ("spark", str, "Spark's master on Kafka, spark://HOST:PORT or local[N], instead of the file's."),
+    ("role", str, "On Kafka, any of control,front,matcher,dispatcher,reader,source. Default: all of them."),
+    ("advertise", str, "On Kafka, URL at which the other servers of the deployment reach this one."),
+)
+"""Of `headgate serve`: each is a setting of its name, see `Settings`."""
+
+
+@with_options(
+    {
+        name: Annotated[type_ | None, typer.Option(f"--{name.replace('_', '-')}", help=says)]
+        for name, type_, says in _OPTIONS
+    }
+)
+def serve(**given: Any) -> None:  # noqa: ANN401 - by the table
     """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
 
     An option wins over the environment (HEADGATE_DATA, HEADGATE_LISTEN, ...). The environment wins over the file of
@@ -156,7 +98,7 @@ def serve(
     Example: headgate serve --config headgate.yaml --role control,front
     """
     try:
-        status = _run(options_of(locals()))  # every option is a setting of its name
+        status = _run(options_of(given))
     except HeadgateError as error:
         fail(str(error), error.hint, status=exit_status(error))
     sys.exit(status)

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from headgate.auth.static_tokens import StaticToken, digest_of, line_of, new_token, read
-from headgate.auth.user import AUTHENTICATED, authenticated, checked
+from headgate.auth.user import authenticated, checked
 from headgate.log.files import FileOps, replace_file
 from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.limits import TOKEN_LOCK_S_MAX
@@ -53,10 +53,7 @@ def create(
 
 
 @app.command("list")
-def list_(
-    file: TokenFileOption = Path(FILE_DEFAULT),
-    json: JsonLinesOption = False,
-) -> None:
+def list_(file: TokenFileOption = Path(FILE_DEFAULT), json: JsonLinesOption = False) -> None:
     """Show whose tokens are in the file.
 
     Example: headgate token list --file tokens.csv
@@ -66,10 +63,10 @@ def list_(
     tokens = read(file)
     if json:
         for one in tokens:
-            shown = {"id": one.id, "user": one.user.name, "uid": one.user.uid, "groups": _groups(one)}
+            shown = {"id": one.id, "user": one.user.name, "uid": one.user.uid, "groups": one.groups}
             typer.echo(msgspec.json.encode(shown).decode())
         return
-    rows = [[one.id, one.user.name, one.user.uid or "-", ",".join(_groups(one)) or "-"] for one in tokens]
+    rows = [[one.id, one.user.name, one.user.uid or "-", ",".join(one.groups) or "-"] for one in tokens]
     print_table([["ID", "USER", "UID", "GROUPS"], *rows])
 
 
@@ -96,10 +93,6 @@ def revoke(
         typer.echo(f"revoked {one.id} of {one.user.name}")
 
 
-def _groups(token: StaticToken) -> list[str]:
-    return [group for group in token.user.groups if group != AUTHENTICATED]
-
-
 def _lines(file: Path) -> list[str]:
     """The lines of a file without faults, comments among them."""
     read(file)
@@ -108,23 +101,24 @@ def _lines(file: Path) -> list[str]:
 
 def _write(file: Path, lines: Sequence[str]) -> None:
     """Puts a new file in the place of the old one, so that the server never reads a half."""
-    try:
+    with _writing(file):
         replace_file(FileOps(), file, "".join(lines).encode())
+
+
+@contextlib.contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise InvalidInputError(
-            f"{file} cannot be written: {error.strerror}", hint="name the file with --file FILE"
-        ) from error
+        hint = "name the file with --file FILE"
+        raise InvalidInputError(f"{file} cannot be written: {error.strerror}", hint=hint) from error
 
 
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[None]:
     """Two commands at a time would lose one's token."""
-    try:
+    with _writing(file):
         lock = file.with_name(f".{file.name}.lock").open("w")
-    except OSError as error:
-        raise InvalidInputError(
-            f"{file} cannot be written: {error.strerror}", hint="name the file with --file FILE"
-        ) from error
     ends_s = time.monotonic() + TOKEN_LOCK_S_MAX
     with lock:
         while True:

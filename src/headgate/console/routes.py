@@ -1,9 +1,7 @@
 """The paths of the console, the files behind them, and how people sign in.
 
-They need no token: the pages hold no data, and ask the API as their user.
-
-The headers keep a page to what it is: no script but its own files, no other site, no frame around it. So an event that
-holds HTML would stay text even where a page forgot that it is hostile.
+They need no token: the pages hold no data, and ask the API as their user. The headers allow no script but the page's
+own files: an event that holds HTML would stay text even where a page forgot that it is hostile.
 """
 
 from __future__ import annotations
@@ -65,10 +63,7 @@ def read_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """What the console says of signing in: whether the server knows users at all, and the console's id at the issuer.
-
-    `issuer` is the URL of the OpenID provider; empty where a token is pasted.
-    """
+    """Whether the server knows users, the URL of the OpenID provider (empty: a token is pasted), its client id."""
 
     available: bool = False
     issuer: str = ""
@@ -86,10 +81,7 @@ class SignIn:
 
 
 def sign_in_of(issuers: Iterable[JwtSettings], client_id: str, *, available: bool) -> SignIn:
-    """How people sign in, by the issuers whose tokens the server believes.
-
-    A token for the console has its `client_id` as an audience; empty where the console has none.
-    """
+    """How people sign in: a token for the console has its `client_id` as an audience; it may be empty."""
     if not client_id:
         return SignIn(available)
     for one in issuers:
@@ -110,21 +102,15 @@ class ConsoleRoutes:
         self._headers = headers(sign_in.origin)
 
     def routes(self) -> Iterator[Route]:
-        yield Route("/", self._root, methods=_METHODS)
+        yield Route("/", self._to_the_pages, methods=_METHODS)
         yield Route(PREFIX, self._to_the_pages, methods=_METHODS)
         yield Route(f"{PREFIX}/", self._index, methods=_METHODS)
         yield Route(f"{PREFIX}/{{file}}", self._file, methods=_METHODS)
         yield Route(f"{PREFIX}/{{folder}}/{{file}}", self._file, methods=_METHODS)
 
-    async def _root(self, request: Request) -> Response:
-        if "text/html" not in request.headers.get("accept", ""):
+    async def _to_the_pages(self, request: Request) -> Response:
+        if request.url.path == "/" and "text/html" not in request.headers.get("accept", ""):
             raise HTTPException(404)
-        return self._moved()
-
-    async def _to_the_pages(self, _: Request) -> Response:
-        return self._moved()
-
-    def _moved(self) -> Response:
         return RedirectResponse(f"{PREFIX}/", 302, {**self._headers, "vary": "accept"})
 
     async def _index(self, request: Request) -> Response:

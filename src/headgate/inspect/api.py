@@ -1,14 +1,8 @@
-"""The API of what became of an event: paths below triggers and brokers.
+"""The API of what became of an event: paths below triggers and brokers, see `auth/routes.py`.
 
-    GET .../namespaces/NS/triggers/NAME/why?id=     why it was, or was not, delivered to a trigger
-    GET .../namespaces/NS/brokers/NAME/why?id=      the same for the broker's triggers, a page at a time: ?limit=&after=
-    GET .../namespaces/NS/brokers/NAME/trace?id=    its whole way
-    GET .../namespaces/NS/brokers/NAME/catalogue    which types of events flow there; one of them: ?type=&source=
-    GET .../namespaces/NS/brokers/NAME/timeline?id= both in one, and all that happened in the order of time
-    GET .../namespaces/NS/brokers/NAME/lint         what its filters say of one another
-
-With an id they take `source`, `since` and `next`: a request searches a bounded piece of the log, and says where to go
-on.
+`?id=` names an event; with it they take `source`, `since` and `next`: a request searches a bounded piece of the log,
+and says where to go on. For all triggers of a broker they take `after` and `limit`, too; `catalogue` takes `type` and
+`source` for one flow.
 """
 
 from __future__ import annotations
@@ -25,9 +19,8 @@ from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.find import EventSearch, OtherBroker, Records
 from headgate.inspect.flows import FlowKey
 from headgate.inspect.lint import Lints
-from headgate.inspect.trace import Tracer
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
-from headgate.inspect.why import Why
+from headgate.inspect.why import Tracer, Why
 from headgate.objects.api.http import json_response
 from headgate.objects.api.queries import user_of
 from headgate.objects.store.store import Store
@@ -157,14 +150,8 @@ def _next(text: str) -> tuple[dict[int, int], OtherBroker | None]:
 def _page(request: Request) -> tuple[str, int]:
     """Behind which trigger a page begins, and how many it has."""
     query = request.query_params
-    return query.get("after", ""), _limit(query.get("limit", ""))
-
-
-def _limit(text: str) -> int:
-    if not text:
-        return WHY_TRIGGERS_MAX
+    text = query.get("limit") or str(WHY_TRIGGERS_MAX)
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= WHY_TRIGGERS_MAX):
-        raise InvalidInputError(
-            f"limit {text[:20]!r} is not in 1..{WHY_TRIGGERS_MAX}", hint=f"limit={WHY_TRIGGERS_MAX}"
-        )
-    return int(text)
+        problem = f"limit {text[:20]!r} is not in 1..{WHY_TRIGGERS_MAX}"
+        raise InvalidInputError(problem, hint=f"limit={WHY_TRIGGERS_MAX}")
+    return query.get("after", ""), int(text)

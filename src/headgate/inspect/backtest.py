@@ -1,11 +1,7 @@
 """Backtests: how many stored events a filter would have taken, by hour, beside a second one and the broker's triggers.
 
-    POST /apis/headgate.dev/v1/namespaces/NS/brokers/NAME/backtest
-    {"filter", "against", "from", "to", "share", "triggers", "next"}
-
-One request counts a bounded piece of the log and says where to go on, so a long backtest holds nothing on the server,
-is cancelled by asking no further, and its progress is known. Who asks adds the pages up (`BacktestResult`). The pages
-of the filter come first, then, with a second filter, that one's own. Nothing is stored.
+One request counts a bounded piece of the log and says where to go on, so a long backtest holds nothing on the server.
+Who asks adds the pages up (`BacktestResult`): first those of the filter, then, with a second one, that one's own.
 """
 
 from __future__ import annotations
@@ -40,7 +36,11 @@ from headgate_api.positions import PositionError
 
 _FILTER: Final = "filter"
 _AGAINST: Final = "against"
+_COUNTS: Final = ("scanned", "taken", "errors", "both", "compared", "chunks_read", "chunks_skipped", "windows")
+"""What a page of counts and its answer call the same."""
 _NEXT_HINT: Final = "give back what the server gave as next"
+_PATH: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/brokers/{{name}}/backtest"
+_CLIENT_GONE: Final = 499  # nobody sees it
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,16 @@ class Backtests:
         self._log = log
         self._counter = counter
         self._places = FairPlaces("backtests", "BACKTESTS_MAX", BACKTESTS_MAX)
+
+    def routes(self) -> Iterator[Route]:
+        yield Route(_PATH, self._handle, methods=["POST"])
+
+    async def _handle(self, request: Request) -> Response:
+        body = await read_body(request, frozenset({JSON, ""}))
+        wanted = await decoded_as(request, body, BacktestRequest, "the request")
+        broker = f"{request.path_params['namespace']}/{request.path_params['name']}"
+        page = await while_connected(request.receive, self.page(broker, wanted, user_of(request).name))
+        return Response(status_code=_CLIENT_GONE) if page is None else json_response(page)
 
     async def page(self, broker: str, request: BacktestRequest, user: str = "") -> BacktestPage:
         """The next piece, of the broker `namespace/name`; PositionError if a place in the request is another log's."""
@@ -151,37 +161,9 @@ def _answer(now: _Progress, counted: CountPage, names: list[str], left_out: int,
         of=now.of,
         stored=now.stored,
         passed=now.passed,
-        scanned=counted.scanned,
-        taken=counted.taken,
-        errors=counted.errors,
         hours=hours,
-        both=counted.both,
-        compared=counted.compared,
         triggers=[TriggerOverlap(name, both) for name, both in zip(names, counted.others, strict=False)],
-        chunks_read=counted.chunks_read,
-        chunks_skipped=counted.chunks_skipped,
         triggers_left_out=left_out,
-        windows=counted.windows,
         next="" if is_last else following.token(),
+        **{name: getattr(counted, name) for name in _COUNTS},
     )
-
-
-_PATH: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/brokers/{{name}}/backtest"
-_CLIENT_GONE: Final = 499  # nobody sees it
-
-
-class BacktestApi:
-    """The handler."""
-
-    def __init__(self, backtests: Backtests) -> None:
-        self._backtests = backtests
-
-    def routes(self) -> Iterator[Route]:
-        yield Route(_PATH, self._backtest, methods=["POST"])
-
-    async def _backtest(self, request: Request) -> Response:
-        body = await read_body(request, frozenset({JSON, ""}))
-        wanted = await decoded_as(request, body, BacktestRequest, "the request")
-        broker = f"{request.path_params['namespace']}/{request.path_params['name']}"
-        page = await while_connected(request.receive, self._backtests.page(broker, wanted, user_of(request).name))
-        return Response(status_code=_CLIENT_GONE) if page is None else json_response(page)

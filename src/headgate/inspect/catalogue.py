@@ -1,8 +1,7 @@
 """The catalogue of a broker: which types of events flow here, from which sources, what their data is, who wants them.
 
-How many there are and when they came is known by the follower of the log, who has read each event once. What they look
-like is read from the log for the one flow that is asked for. So a catalogue costs producers nothing, it holds for the
-events that readers can get, and survives whatever the log does. The answer says how far back it looked.
+How many there are and when is known by the follower of the log. What they look like is read from the log for the one
+flow that is asked for: so a catalogue costs producers nothing, and holds for the events that readers can get.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -19,7 +17,7 @@ import structlog
 from headgate.event.arrow import StoredEvent, from_batch
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.tools.candidates import EventKeys
-from headgate.inspect.explanation import time_text
+from headgate.inspect.find import time_text
 from headgate.inspect.flows import Flow, FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower, unwaited
 from headgate.objects.api.admission import Admission
@@ -53,11 +51,10 @@ class FlowNotFoundError(NotFoundError):
 class CatalogueItem(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Events of one type from one source. What stands behind `not_json` is there for the one that is asked for.
 
-    The rate is a second in the last quarter of an hour, or since `since`. `not_json` are those whose media type says
-    JSON and whose data is none: no filter finds anything in it. The example is the newest that can be read, in the JSON
-    format; absent where it is too large. The schema is that of the JSON data of `sampled` of them, see
-    `ObservedSchema`. `wanted_by` are triggers and subscriptions whose filter takes the example, by name; `judged` says
-    whether there was time to ask all filters.
+    The rate is a second in the last quarter of an hour, or since `since`. Of `not_json` the media type says JSON and
+    the data is none: no filter finds anything in it. The example is the newest that can be read; absent where it is too
+    large. The schema is that of the data of `sampled` of them, see `ObservedSchema`. `wanted_by` are triggers and
+    subscriptions whose filter takes the example; `judged` says whether there was time to ask all filters.
     """
 
     type: str
@@ -78,8 +75,8 @@ class CatalogueItem(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
 class CatalogueView(msgspec.Struct, frozen=True, rename="camel"):
     """The answer: events since `since`, RFC 3339, empty for an empty log; most events first.
 
-    `complete` says whether that is all that was in the log. Of the events `left_out` are of further types and sources
-    than CATALOGUE_ITEMS_MAX.
+    `complete`: that is all that was in the log. `left_out` events are of more types and sources than
+    CATALOGUE_ITEMS_MAX.
     """
 
     broker: str
@@ -90,47 +87,33 @@ class CatalogueView(msgspec.Struct, frozen=True, rename="camel"):
     items: list[CatalogueItem]
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A flow as it was when somebody asked."""
-
-    key: FlowKey
-    flow: Flow
-    rate: float
-
-    def item(self) -> CatalogueItem:
-        key, flow = self.key, self.flow
-        first, last = time_text(flow.first_us), time_text(flow.last_us)
-        return CatalogueItem(key.type, key.source, flow.count, round(self.rate, 3), first, last, flow.not_json)
+_Known = tuple[CatalogueItem, list[tuple[int, int]]]
+"""A flow as it was when somebody asked, and places of its events."""
 
 
 class Catalogues:
     """Reads catalogues. Blocking, for any thread. `clock_us` gives microseconds since 1970 UTC."""
 
     def __init__(
-        self,
-        follower: LogFollower,
-        store: Store,
-        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+        self, follower: LogFollower, store: Store, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000
     ) -> None:
         self._follower = follower
         self._store = store
         self._clock_us = clock_us
 
     def read(self, key: ObjectKey) -> CatalogueView:
-        """The catalogue of a broker; ObjectNotFoundError when there is no such broker."""
+        """The catalogue of a broker, or one flow of it; ObjectNotFoundError when there is no such broker."""
         broker = self._broker(key)
         found, left_out = self._flows(broker)
-        found.sort(key=lambda one: (-one.flow.count, one.key))
-        return self._view(broker, [one.item() for one in found], left_out)
+        items = sorted((item for item, _ in found), key=lambda one: (-one.count, one.type, one.source))
+        return self._view(broker, items, left_out)
 
     def read_flow(self, key: ObjectKey, flow: FlowKey) -> CatalogueView:
-        """One item of the catalogue of a broker, with what its events look like and who wants them."""
         broker = self._broker(key)
-        known = next((one for one in self._flows(broker)[0] if one.key == flow), None)
-        if known is None:
-            raise FlowNotFoundError(f"no events of type {flow.type!r} from source {flow.source!r} are known")
-        return self._view(broker, [self._detailed(broker, known)], 0)
+        for item, places in self._flows(broker)[0]:
+            if (item.type, item.source) == flow:
+                return self._view(broker, [self._detailed(broker, item, places)], 0)
+        raise FlowNotFoundError(f"no events of type {flow.type!r} from source {flow.source!r} are known")
 
     def _broker(self, key: ObjectKey) -> Broker:
         broker = self._store.get(key)
@@ -145,7 +128,7 @@ class Catalogues:
             since_us = max(self._follower.since_us, not_before_us)
             known = sketch.of(identity_of(broker))
             return [
-                _Known(key, flow.copy(), flow.rate(since_us, now_us))
+                (_item(key, flow, flow.rate(since_us, now_us)), list(flow.places))
                 for key, flow in known.flows.items()
                 if flow.last_us >= not_before_us
             ], known.left_out
@@ -155,13 +138,13 @@ class Catalogues:
         since = time_text(since_us) if since_us else ""
         return CatalogueView(broker.metadata.path, since, self._follower.is_complete, events, left_out, items)
 
-    def _detailed(self, broker: Broker, known: _Known) -> CatalogueItem:
+    def _detailed(self, broker: Broker, item: CatalogueItem, places: list[tuple[int, int]]) -> CatalogueItem:
         identity, schema = identity_of(broker), ObservedSchema()
         newest: StoredEvent | None = None
         stored_us, ends_s = 0, time.monotonic() + CATALOGUE_SAMPLE_S_MAX
-        for partition in sorted({number for number, _ in known.flow.places}):
+        for partition in sorted({number for number, _ in places}):
             # Together: the way to the first chunk of a segment leads to the others.
-            offsets = sorted({offset for number, offset in known.flow.places if number == partition}, reverse=True)
+            offsets = sorted({offset for number, offset in places if number == partition}, reverse=True)
             for page in self._follower.log.holding(partition, offsets):
                 row = page.offsets.index(next(one for one in offsets if one in page.offsets))
                 stored = from_batch(page.batch, row)
@@ -170,7 +153,6 @@ class Catalogues:
                 _sample(schema, stored)
                 if time.monotonic() > ends_s:
                     break
-        item = known.item()
         if newest is None:  # retention has taken all that are known
             return msgspec.structs.replace(item, judged=False)
         example = encode_event(newest.event)
@@ -199,8 +181,12 @@ class Catalogues:
         return sorted(wanted), True
 
 
+def _item(key: FlowKey, flow: Flow, rate: float) -> CatalogueItem:
+    first, last = time_text(flow.first_us), time_text(flow.last_us)
+    return CatalogueItem(key.type, key.source, flow.count, round(rate, 3), first, last, flow.not_json)
+
+
 def _sample(schema: ObservedSchema, stored: StoredEvent) -> None:
-    """Looks into an event's data, where it is JSON of a usual size."""
     data = stored.event.data
     if stored.event.data_kind is DataKind.JSON and data and len(data) <= CATALOGUE_SAMPLE_BYTES_MAX:
         schema.see(msgspec.json.decode(data))
@@ -218,10 +204,7 @@ class EventTypeCreator:
     """Makes them. What somebody deletes comes again with its next events, as in Knative."""
 
     def __init__(
-        self,
-        admission: Admission,
-        follower: LogFollower,
-        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+        self, admission: Admission, follower: LogFollower, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000
     ) -> None:
         self._admission = admission
         self._follower = follower

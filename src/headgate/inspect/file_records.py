@@ -40,7 +40,6 @@ from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.search import holding, newest_first
-from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.storage.files import DispatcherDirectory, directories_of
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore
@@ -51,18 +50,15 @@ _ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
 
 
 class InspectedChunks:
-    """See `InspectedLog`: a piece is a chunk, and so is a page.
-
-    Where a follower has read the log, its index names the chunks; the others are read one after the other.
-    """
+    """See `InspectedLog`: a piece is a chunk, and so is a page. A follower's index names chunks that it has read."""
 
     def __init__(self, log: LogDirectory, follower: LogFollower | None = None) -> None:
         self._log = log
         self._follower = follower
 
     def newest(self, search: EventSearch) -> Iterator[SearchedPiece]:
-        pieces = merge(*(self._newest(number, search) for number in self._log.partitions()), key=_newest_key)
-        return iter(pieces)
+        pieces = (self._newest(number, search) for number in self._log.partitions())
+        return iter(merge(*pieces, key=lambda piece: (-piece.append_time_us, piece.partition)))
 
     def _newest(self, number: int, search: EventSearch) -> Iterator[SearchedPiece]:
         """The chunks of a partition that may hold the event, the newest first."""
@@ -102,7 +98,6 @@ class InspectedChunks:
             return _event(partition, chunk, 0)
 
     def descendants(self, root: str, time_us: int) -> Iterator[LogPage]:
-        """See `InspectedLog`: in the order of storing."""
         found = (self._since(number, root, time_us) for number in self._log.partitions())
         for _, number, chunk in merge(*found, key=lambda one: one[0]):
             yield LogPage(chunk.batch, chunk.size_bytes, partial(_event, number, chunk))
@@ -129,10 +124,6 @@ def _oldest(partition: Partition, low: int, high: int) -> Chunk | None:
     with PartitionReader(partition, start=low) as reader:
         chunk = reader.read()
     return chunk if chunk is not None and chunk.first_offset < high else None
-
-
-def _newest_key(piece: SearchedPiece) -> tuple[int, int]:
-    return -piece.append_time_us, piece.partition
 
 
 def _piece(number: int, chunk: Chunk, search: EventSearch) -> SearchedPiece:
@@ -170,36 +161,32 @@ class FileRecords:
         directories = directories_of(data, dispatchers)
         self.dispatchers = tuple(DispatcherRecords(own, log.on_corrupt) for own in directories)
 
-    def of(self, target: int) -> DispatcherRecords:
-        return self.dispatchers[dispatcher_of(target, len(self.dispatchers))]
-
     def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
         count = len(self.dispatchers)
-        return KnownEvent(
-            {one: self.dispatchers[one].of_event(found, target) for one in asked_for(target, count)}, count
-        )
+        known = {one: self.dispatchers[one].of_event(found, target) for one in asked_for(target, count)}
+        return KnownEvent(known, count)
 
 
 class DeliveryRecords:
-    """What a dispatcher has written of its deliveries; its journal is in `attempts`. Blocking; for any thread."""
+    """What a dispatcher has written of its deliveries; its journal is in `attempts`. Blocking; for any thread.
+
+    Every method raises UnavailableError while a file is busy.
+    """
 
     def __init__(self, own: DispatcherDirectory, attempts: Path) -> None:
         self._own = own
         self._attempts = attempts
 
     def cursors(self) -> Cursors:
-        """Which deliveries have ended. Raises UnavailableError while the file is busy."""
         path = self._own.cursors
         with _reading("the dispatcher's cursors"):
             return CursorStore.read(path) if path.exists() else Cursors()
 
     def subscriptions(self) -> Mapping[int, SavedCursor]:
-        """The cursors of subscriptions by target id. Raises UnavailableError while the file is busy."""
         with _reading("the subscriptions' cursors"):
             return SubscriptionStore.read(self._own.subscriptions)
 
     def dead_letter(self, target: int, position: int) -> KeptDeadLetter | None:
-        """The dead letter of a row, while it is kept. Raises UnavailableError while the file is busy."""
         path = self._own.dead_letters
         if not path.exists():
             return None
@@ -210,7 +197,6 @@ class DeliveryRecords:
         return KeptDeadLetter(**{name: getattr(found[0], name) for name in KeptDeadLetter.__struct_fields__})
 
     def attempts(self, partition: int, offset: int) -> list[JournalEntry]:
-        """What the journal still knows of an event's attempts and ends, the oldest first."""
         return list(entries(self._attempts, partition, offset))
 
     def of_rows(self, rows: Sequence[MatchRow], cursors: Cursors) -> list[RowRecord]:

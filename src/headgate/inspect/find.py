@@ -1,7 +1,6 @@
 """The search for an event by its id, newest first, a bounded piece of the log a call; and what became of it.
 
-Two stores have an `InspectedLog`: the embedded log (`file_records.py`) and Kafka (`backend/kafka/scan.py`). One
-suite of tests holds both to what is said here (`tests/backend/test_inspected_log.py`).
+Two stores have an `InspectedLog`: the embedded log (`file_records.py`) and Kafka (`backend/kafka/scan.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +20,15 @@ from headgate.event.arrow import StoredEvent
 from headgate.event.hops import hops_of, root_of
 from headgate.filter.compile.plan import Verdict
 from headgate.outbox.shards import dispatcher_of
+from headgate_api.event import rfc3339
 from headgate_api.event.names import namespace_of
 from headgate_api.limits import WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
+
+
+def time_text(time_us: int) -> str:
+    """RFC 3339 in milliseconds."""
+    return rfc3339.text(time_us, "milliseconds")
+
 
 OtherBroker = tuple[int, int]
 """Partition and offset of an event of the id that another broker has accepted."""
@@ -32,7 +38,7 @@ OtherBroker = tuple[int, int]
 class EventSearch:
     """What is searched for: the newest event of an id and, where it is not empty, a source, stored since `since_us`.
 
-    `before` and `other` are what an earlier call gave as `next` and `other`. Times are microseconds since 1970 UTC.
+    `before` and `other` are what an earlier call gave as `next` and `other`.
     """
 
     id: str
@@ -84,8 +90,7 @@ class SearchResult:
 class SearchedPiece:
     """A piece of a partition that was searched; with it, everything of the partition from `first_offset` on.
 
-    Its oldest event was stored at `append_time_us`. The events are those of the id and the source, the newest first;
-    some may stand at or behind `EventSearch.before`.
+    The events are those of the id and the source, the newest first; some may stand at or behind `EventSearch.before`.
     """
 
     partition: int
@@ -105,10 +110,7 @@ class LogPage:
 
 
 class InspectedLog(Protocol):
-    """The event log as `why` and `trace` read it. Blocking, for any thread.
-
-    Every method raises UnavailableError where the store does not answer.
-    """
+    """The event log as `why` and `trace` read it. Blocking, for any thread; UnavailableError where it is away."""
 
     def newest(self, search: EventSearch) -> Iterator[SearchedPiece]:
         """Pieces of all partitions, the newest first, from `search.before` back to `search.since_us`."""
@@ -119,19 +121,12 @@ class InspectedLog(Protocol):
         ...
 
     def descendants(self, root: str, time_us: int) -> Iterator[LogPage]:
-        """All that descends from an event and was stored at or after a time; of a partition in order.
-
-        Pages may hold anything else, too, and what was stored a little earlier.
-        """
+        """All that descends from an event and was stored since, each partition in order; others may come, too."""
         ...
 
 
 def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchResult:
-    """The newest event that is searched for.
-
-    Events of the broker, by its identity, are preferred to those of other brokers of its namespace. What is in other
-    namespaces is nothing to who asks.
-    """
+    """The newest event that is searched for: of the broker, else of its namespace; nothing is told of others."""
     ends_s = time.monotonic() + WHY_SECONDS_MAX
     pieces = size = searched_us = 0
     reached = dict(search.before)
@@ -155,7 +150,6 @@ def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchRes
 
 
 def _is_near(found: FoundEvent, broker: str) -> bool:
-    """Whether an event was accepted in the namespace of a broker."""
     return namespace_of(found.stored.broker) == namespace_of(broker)
 
 
@@ -230,10 +224,7 @@ class KeptDeadLetter(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RowRecord:
-    """A row of an event, and what is known of its delivery: what it waits for, None when it has ended.
-
-    `pull` is as a subscription's cursor says; of a trigger it means nothing.
-    """
+    """A row of an event and what its delivery waits for, None when it has ended; `pull` means nothing of a trigger."""
 
     row: MatchRow
     unfinished: Unfinished | None
@@ -244,8 +235,8 @@ class RowRecord:
 class EventRecords(msgspec.Struct, frozen=True):
     """What a dispatcher knows of one event: rows in order; attempts and ends that the journal knows, the oldest first.
 
-    `is_matched` says that the matcher has passed the event: all of its rows are there, or were. `is_trimmed` says that
-    rows of the event may have been there that cannot be read any more.
+    `is_matched`: the matcher has passed the event, so all of its rows are there, or were. `is_trimmed`: there may have
+    been rows that cannot be read any more.
     """
 
     is_matched: bool
@@ -266,7 +257,6 @@ class KnownEvent:
 
     @property
     def is_matched(self) -> bool:
-        """Whether all of its rows are there, or were."""
         return all(one.is_matched for one in self.records.values())
 
     @property

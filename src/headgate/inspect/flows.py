@@ -1,7 +1,6 @@
 """What flows through brokers: types of events with their sources, how many and when, and the schema that JSON data has.
 
-Sketches of bounded size, of data that anybody may have made. The flows hold places of events and not the events: what
-they look like is read when somebody asks. Pure.
+Sketches of bounded size, of data that anybody may have made. The flows hold places of events, not the events. Pure.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ class FlowKey(NamedTuple):
 
 
 class Flow:
-    """What is known of a type from a source: how many events, and when the first and the last one were stored.
+    """How many events of a type from a source there are, and when the first and the last one were stored.
 
-    `not_json` are those whose media type says JSON and whose data is none. `places` are partition and offset of some,
-    one of a chunk, the newest last.
+    Of `not_json` the media type says JSON and the data is none. `places` are partition and offset of some, one of a
+    chunk, the newest last.
     """
 
     __slots__ = ("_minutes", "count", "first_us", "last_us", "not_json", "places")
@@ -63,12 +62,6 @@ class Flow:
             if minute not in self._minutes:
                 self._minutes = {one: number for one, number in self._minutes.items() if one >= oldest}
             self._minutes[minute] = self._minutes.get(minute, 0) + count
-
-    def copy(self) -> Flow:
-        same = Flow(self.first_us)
-        same.count, same.not_json = self.count, self.not_json
-        same.last_us, same.places = self.last_us, self.places.copy()
-        return same
 
     def rate(self, since_us: int, now_us: int) -> float:
         """Events a second in the last CATALOGUE_RATE_S, or since a time where that is less."""
@@ -123,7 +116,7 @@ class FlowSketch:
     ) -> None:
         """Take up the events of a chunk, from the offset `first` on; `kinds` is broker, type and source of each.
 
-        `not_json` are the places in `kinds` of those whose media type says JSON and whose data is none.
+        `not_json` are places in `kinds`, see `Flow`.
         """
         rows = {kind: row for row, kind in enumerate(kinds)}
         wrong = Counter(kinds[row] for row in not_json)

@@ -30,8 +30,8 @@ class TooManyFiltersError(TooLargeError):
 class LintItem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A trigger or subscription of whose filter something is to be said; others are by `Kind/name`.
 
-    It is true of the same events as those in `equal`, and of no event that none of `implied_by` takes. `never` and
-    `always` say that no event and every event makes it true. `redundant` counts alternatives that lie in others of it.
+    It is true of the same events as those in `equal`, and of no event that none of `implied_by` takes. `redundant`
+    counts alternatives that lie in others of it.
     """
 
     kind: str

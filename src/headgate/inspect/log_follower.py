@@ -1,15 +1,12 @@
 """The follower of the log: it reads each event once, for an index of events and for the sketch of flows.
 
-It begins at the end of the log. In the background it takes what comes, and goes back through what was there, for at
-most FOLLOWED_BYTES_MAX. It works for a quarter of the time at most, in another process than those that take events, so
-a producer does not wait for it. One that cannot keep up begins anew at the end: it knows what flows now. What it has
-not read is searched in the log itself: nothing is right or wrong by it. Of several servers with a log in Kafka each
-follows all of it: nothing is told to the others, and all answer the same.
+It takes what comes, and goes back through what was there, for at most FOLLOWED_BYTES_MAX, a quarter of the time at
+most: no producer waits for it. One that cannot keep up begins anew at the end. What it has not read is searched in the
+log itself: nothing is right or wrong by it. On Kafka each server follows all of the log, and all answer the same.
 
-The index says by id or by root which offsets may be the ones, without reading the log. Of each event 32 bits of each
-hash are kept, at the place of its offset in a block. A search goes through the blocks as through one text, some 4 ms
-for a million events. It may name an event that is another one, and never leaves one out: who asks reads what it names.
-So it needs no care for what anybody made up.
+The index says by id or by root which offsets may be the ones. Of each event 32 bits of each hash are kept, at the place
+of its offset in a block; a search goes through the blocks as through one text, some 4 ms for a million events. It may
+name an event that is another one, and never leaves one out: who asks reads what it names.
 """
 
 from __future__ import annotations
@@ -105,7 +102,7 @@ def _places(number: int, block: bytearray, needle: bytes) -> list[int]:
 class EventIndex:
     """The index of the newest events of all partitions. One thread puts, any number of threads find.
 
-    It holds `events_max` at most, rounded to blocks; the oldest ones of the partition that has most make room.
+    Of more than `events_max`, rounded to blocks, the oldest ones of the partition that has most make room.
     """
 
     def __init__(self, events_max: int) -> None:
@@ -115,10 +112,7 @@ class EventIndex:
         self._low: dict[int, int] = {}
 
     def put(self, partition: int, first: int, ids: Sequence[str], roots: Sequence[str | None] = ()) -> None:
-        """Take up events that were stored one behind the other from the offset `first` on.
-
-        `roots` is what they descend from, in order; empty when none descends from another one.
-        """
+        """Take up events from the offset `first` on; `roots` is what they descend from, empty when none does."""
         given_up = max(0, self.low(partition) - first)
         first, ids, roots = first + given_up, ids[given_up:], roots[given_up:]
         if not ids:
@@ -185,8 +179,10 @@ class LogFollower:
         self._coming: Iterator[tuple[int, StoredPage]] | None = None
         self._past: Iterator[tuple[int, StoredPage]] | None = None
         self._past_bytes = FOLLOWED_BYTES_MAX
-        self._since_us = 0
-        self._is_complete = True
+        self.since_us = 0
+        """When the oldest event was stored that was read; 0 when none was."""
+        self.is_complete = True
+        """Whether all that was in the log was read."""
 
     async def run(self) -> None:
         turns = Recurring(_log, "the log cannot be followed, searches take longer", HeadgateError, OSError)
@@ -194,10 +190,8 @@ class LogFollower:
             took_s = 0.0
             with turns.attempt():
                 took_s = await unwaited(self.step)
-            await asyncio.sleep(took_s / FOLLOW_DUTY if took_s > FOLLOW_POLL_S * FOLLOW_DUTY else self._pause_s(took_s))
-
-    def _pause_s(self, took_s: float) -> float:
-        return FOLLOW_POLL_S if self._past is None else took_s / FOLLOW_DUTY
+            is_idle = self._past is None and took_s <= FOLLOW_POLL_S * FOLLOW_DUTY
+            await asyncio.sleep(FOLLOW_POLL_S if is_idle else took_s / FOLLOW_DUTY)
 
     def step(self) -> float:
         """Read FOLLOW_TURN_BYTES at most, what is new first; returns how many seconds that took."""
@@ -221,16 +215,6 @@ class LogFollower:
             self._forward(FOLLOW_TURN_BYTES)
             yield self._flows
 
-    @property
-    def since_us(self) -> int:
-        """When the oldest event was stored that was read; 0 when none was."""
-        return self._since_us
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all that was in the log was read."""
-        return self._is_complete
-
     def close(self) -> None:
         """Gives back what it reads by; a step that waits for the store is left behind."""
         if self._lock.acquire(blocking=False):
@@ -238,7 +222,7 @@ class LogFollower:
             self._lock.release()
 
     def _begin(self) -> None:
-        """Find partitions that are new: what they have now is the past."""
+        """What partitions have that are new is the past."""
         fresh = [number for number in self.log.partitions() if number not in self._spans]
         if not fresh:
             return
@@ -246,12 +230,12 @@ class LogFollower:
         for number in fresh:
             self._spans[number] = _Span(ends[number], ends[number])
         if any(ends[number] for number in fresh):
-            self._past, self._is_complete = self._walk(), False
+            self._past, self.is_complete = self._walk(), False
 
     def _begin_anew(self, ends: Mapping[int, int]) -> None:
         """Forget what was read, and go on at the end; what is there now is the past."""
         _log.warning("the log grows faster than it is followed: its flows are counted anew")
-        self._flows, self._past_bytes, self._since_us, self._is_complete = FlowSketch(), FOLLOWED_BYTES_MAX, 0, False
+        self._flows, self._past_bytes, self.since_us, self.is_complete = FlowSketch(), FOLLOWED_BYTES_MAX, 0, False
         for number, span in self._spans.items():
             self.index.give_up(number, ends[number])
             span.low = span.high = ends[number]
@@ -304,7 +288,7 @@ class LogFollower:
             try:
                 number, page = next(self._past)
             except (StopIteration, UnreadableEventsError) as end:
-                self._past, self._is_complete = None, isinstance(end, StopIteration)
+                self._past, self.is_complete = None, isinstance(end, StopIteration)
                 return
             except (HeadgateError, OSError):
                 self._past = self._walk()  # an iterator that has failed is at its end; the next step goes on
@@ -317,12 +301,11 @@ class LogFollower:
                 self._past = None
 
     def _take(self, number: int, page: StoredPage, *, newest_first: bool = False) -> None:
-        """Takes up a page, piece by piece of what was stored together."""
         batch, offsets, times_us = page.batch, page.offsets, page.append_times_us
         columns = (batch.column(place).to_pylist() for place in (_BROKER, _TYPE, _SOURCE))
         kinds, ids, roots = list(zip(*columns, strict=True)), batch.column(_ID).to_pylist(), _roots(batch)
         wrong = frozenset(_not_json(batch))
-        self._since_us = min(self._since_us or times_us[0], times_us[0])
+        self.since_us = min(self.since_us or times_us[0], times_us[0])
         pieces = list(_pieces(offsets, times_us))
         for begin, end in reversed(pieces) if newest_first else pieces:
             not_json = [row - begin for row in range(begin, end) if row in wrong] if wrong else ()

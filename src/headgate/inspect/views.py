@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from headgate.delivery.journal import JournalEntry, Origin
 from headgate.filter.tools.trace import Trace
-from headgate.inspect.explanation import DELIVERED, AttemptSummary, BrokerExplanation, EventExplanation, time_text
-from headgate.inspect.find import FoundEvent, KeptDeadLetter, OtherBroker, SearchResult
-from headgate.inspect.trace import EventTrace, MatchTrace
+from headgate.inspect.find import FoundEvent, KeptDeadLetter, SearchResult, time_text
+from headgate.inspect.why import DELIVERED, AttemptSummary, BrokerExplanation, EventExplanation, EventTrace, MatchTrace
 from headgate_api import positions
 from headgate_api.event.json_format import encode_event
 from headgate_api.event.names import path_of
@@ -29,9 +29,8 @@ class TimelineEntry(msgspec.Struct, frozen=True, omit_defaults=True, rename={"de
     """Something that happened to an event; `says` has it as a sentence.
 
     `what` is `stored`, `matched`, `attempt`, `ended`, `dead-letter`, or `related` for an event of the same tree. Kind
-    and name are of the trigger or subscription, where it is about one that exists. `attempt` is from 1, `result` how a
-    delivery ended (`delivered`, `dead_lettered`, `failed`, ...), `dead_letter` an id. `event` has id, source, type,
-    hops and place of a related event.
+    and name are of the trigger or subscription, where there is one. `attempt` is from 1, `result` how a delivery ended,
+    `dead_letter` an id. `event` has id, source, type, hops and place of a related event.
     """
 
     time: str
@@ -53,17 +52,28 @@ class TimelineEntry(msgspec.Struct, frozen=True, omit_defaults=True, rename={"de
 def timeline(trace: EventTrace) -> list[TimelineEntry]:
     """What is known of an event, the oldest first; of things of one moment, what leads to the others first."""
     found = trace.found
-    first, last = found.chunk_first_offset, found.chunk_first_offset + found.chunk_record_count - 1
+    first, last = _chunk(found)
     place = f"partition {found.partition}, offset {found.offset}, chunk {first} to {last}"
-    entries = [(found.append_time_us, TimelineEntry(time_text(found.append_time_us), "stored", f"stored: {place}"))]
+    entries = [_at(found.append_time_us, "stored", f"stored: {place}")]
     for match in trace.matches:
         entries += _matched(match)
-    entries += [(one.time_us, _attempt(one, "", "")) for one in trace.others]
-    entries += [(one.append_time_us, _related(one, found.hops)) for one in trace.tree.events]
+    entries += [_attempt(one, "", "") for one in trace.others]
+    entries += [_related(one, found.hops) for one in trace.tree.events]
     return [entry for _, entry in sorted(entries, key=lambda one: one[0])]
 
 
-def _matched(match: MatchTrace) -> Iterator[tuple[int, TimelineEntry]]:
+_Timed = tuple[int, TimelineEntry]
+
+
+def _at(time_us: int, what: str, says: str, kind: str = "", name: str = "", **more: Any) -> _Timed:  # noqa: ANN401
+    return time_us, TimelineEntry(time_text(time_us), what, says, kind, name, **more)
+
+
+def _chunk(found: FoundEvent) -> tuple[int, int]:
+    return found.chunk_first_offset, found.chunk_first_offset + found.chunk_record_count - 1
+
+
+def _matched(match: MatchTrace) -> Iterator[_Timed]:
     row, key = match.row, match.key
     kind, name = (key.kind.value, key.path) if key is not None else ("", "")
     named = f"{kind.lower()} {name}" if name else f"something deleted (id {row.target})"
@@ -71,31 +81,23 @@ def _matched(match: MatchTrace) -> Iterator[tuple[int, TimelineEntry]]:
     says = f"matched for {named}: {verdict}, generation {row.generation}"
     # A row is handed on while it is written: what comes of it may have the earlier time.
     matched_us = min([row.time_us, *(entry.time_us for entry in match.attempts)])
-    yield (
-        matched_us,
-        TimelineEntry(time_text(matched_us), "matched", says, kind, name, generation=row.generation, verdict=verdict),
-    )
+    yield _at(matched_us, "matched", says, kind, name, generation=row.generation, verdict=verdict)
     for entry in match.attempts:
-        yield entry.time_us, _attempt(entry, kind, name)
+        yield _attempt(entry, kind, name)
     letter = match.dead_letter
     if letter is not None:
         says = f"dead letter {letter.id} ({letter.reason}), {letter.state}"
-        yield (
-            letter.died_us,
-            TimelineEntry(
-                time_text(letter.died_us), "dead-letter", says, kind, name, reason=letter.reason, dead_letter=letter.id
-            ),
-        )
+        yield _at(letter.died_us, "dead-letter", says, kind, name, reason=letter.reason, dead_letter=letter.id)
 
 
-def _attempt(entry: JournalEntry, kind: str, name: str) -> TimelineEntry:
+def _attempt(entry: JournalEntry, kind: str, name: str) -> _Timed:
     if not entry.attempt:
         says = f"ended: {entry.result.replace('_', ' ')}"
-        return TimelineEntry(time_text(entry.time_us), "ended", says, kind, name, result=entry.result)
+        return _at(entry.time_us, "ended", says, kind, name, result=entry.result)
     answered = f": {status_text(entry.status, entry.reason, entry.detail)}"
     says = _ORIGINS[entry.origin].format(attempt=entry.attempt) + answered
-    return TimelineEntry(
-        time_text(entry.time_us),
+    return _at(
+        entry.time_us,
         "attempt",
         says + (f", failed: {entry.reason}" if entry.reason else ""),
         kind,
@@ -108,35 +110,28 @@ def _attempt(entry: JournalEntry, kind: str, name: str) -> TimelineEntry:
     )
 
 
-def _related(one: FoundEvent, hops: int) -> TimelineEntry:
+def _related(one: FoundEvent, hops: int) -> _Timed:
     event = one.stored.event
-    relation = (
-        "comes of it, or of the same event" if one.hops > hops else "it descends from this one, or both from another"
-    )
-    described: dict[str, object] = {
-        "id": event.id,
-        "source": event.source,
-        "type": event.type,
-        "hops": one.hops,
-        "partition": one.partition,
-        "offset": one.offset,
-    }
-    says = f"event {event.id} of type {event.type}: {relation}"
-    return TimelineEntry(time_text(one.append_time_us), "related", says, event=described)
+    below, above = "comes of it, or of the same event", "it descends from this one, or both from another"
+    says = f"event {event.id} of type {event.type}: {below if one.hops > hops else above}"
+    return _at(one.append_time_us, "related", says, event=_named(one))
+
+
+def _named(one: FoundEvent) -> JsonObject:
+    event = one.stored.event
+    named = {"id": event.id, "source": event.source, "type": event.type, "hops": one.hops}
+    return named | {"partition": one.partition, "offset": one.offset}
 
 
 def why_json(trigger: str, id_: str, found: EventExplanation) -> JsonObject:
     """Why, for one trigger: `namespace/name`."""
-    return (
-        {"trigger": trigger}
-        | _explained(id_, found)
-        | _given(
-            trace=found.trace and _trace(found.trace),
-            attempts=_summary(found.attempts),
-            result=found.result,
-            history=list(map(_entry, found.history)),
-        )
+    more = _given(
+        trace=found.trace and _trace(found.trace),
+        attempts=_summary(found.attempts),
+        result=found.result,
+        history=list(map(_entry, found.history)),
     )
+    return {"trigger": trigger} | _explained(id_, found) | more
 
 
 def broker_json(broker: str, id_: str, found: BrokerExplanation) -> JsonObject:
@@ -150,11 +145,7 @@ def broker_json(broker: str, id_: str, found: BrokerExplanation) -> JsonObject:
 
 def trace_json(trace: EventTrace | None, result: SearchResult) -> JsonObject:
     """The whole way of the newest event of the id in the piece that was searched; `next` goes on behind it."""
-    return _given(
-        trace=trace and _event_trace(trace),
-        next=_token(result.next, result.other),
-        searchedTo=_time(result.searched_to_us),
-    )
+    return _given(trace=trace and _event_trace(trace)) | _searched(result)
 
 
 def timeline_json(
@@ -175,17 +166,15 @@ def _given(**fields: object) -> JsonObject:
 
 def _explained(id_: str, found: EventExplanation) -> JsonObject:
     """`next` goes into the next request when the event was not in the piece that was searched, back to `searchedTo`."""
-    return {"id": id_, "fate": found.fate, "message": found.message} | _given(
-        event=found.found and _found(found.found),
-        next=_token(found.next, found.other),
-        searchedTo=_time(found.searched_to_us),
-    )
+    event = _given(event=found.found and _found(found.found))
+    return {"id": id_, "fate": found.fate, "message": found.message} | event | _searched(found)
 
 
-def _token(reached: positions.Positions, other: OtherBroker | None) -> str:
-    """Where a search goes on, for the next request."""
-    written = positions.write(reached)
-    return written if other is None or not written else f"{written}/{positions.write(dict([other]))}"
+def _searched(found: SearchResult | EventExplanation) -> JsonObject:
+    """How far a search came, and where it goes on in the next request."""
+    reached, other = positions.write(found.next), found.other
+    place = f"/{positions.write(dict([other]))}" if reached and other is not None else ""
+    return _given(next=reached + place, searchedTo=_time(found.searched_to_us))
 
 
 def _trigger(name: str, found: EventExplanation) -> JsonObject:
@@ -197,7 +186,7 @@ def _event_trace(trace: EventTrace) -> JsonObject:
     found = trace.found
     return {
         "event": _found(found),
-        "chunk": (found.chunk_first_offset, found.chunk_first_offset + found.chunk_record_count - 1),
+        "chunk": _chunk(found),
         "evaluated": trace.evaluated,
         **_given(
             matches=list(map(_match, trace.matches)),
@@ -209,7 +198,6 @@ def _event_trace(trace: EventTrace) -> JsonObject:
 
 
 def _found(found: FoundEvent) -> JsonObject:
-    """The event as it was accepted, and where it stands."""
     return {
         "broker": path_of(found.stored.broker),
         "partition": found.partition,
@@ -221,16 +209,7 @@ def _found(found: FoundEvent) -> JsonObject:
 
 def _relative(one: FoundEvent) -> JsonObject:
     """An event that the traced one descends from, or that has come of it or of the same one."""
-    event = one.stored.event
-    return {
-        "hops": one.hops,
-        "id": event.id,
-        "source": event.source,
-        "type": event.type,
-        "partition": one.partition,
-        "offset": one.offset,
-        "stored": _time(one.append_time_us),
-    }
+    return {"hops": one.hops} | _named(one) | {"stored": _time(one.append_time_us)}
 
 
 def _trace(traced: Trace) -> JsonObject:
@@ -243,25 +222,14 @@ def _trace(traced: Trace) -> JsonObject:
 def _summary(attempts: AttemptSummary | None) -> JsonObject | None:
     if attempts is None:
         return None
-    given = _given(
-        next=_time(attempts.next_us),
-        code=attempts.code,
-        reason=attempts.reason,
-        detail=attempts.detail,
-        answer=attempts.answer,
-    )
-    return {"failed": attempts.failed} | given
+    last = _given(code=attempts.code, reason=attempts.reason, detail=attempts.detail, answer=attempts.answer)
+    return {"failed": attempts.failed} | _given(next=_time(attempts.next_us)) | last
 
 
 def _entry(entry: JournalEntry) -> JsonObject:
     """An attempt (`attempt` counts from 1), or the end of a delivery without one (`result`)."""
-    return {"time": _time(entry.time_us), "origin": entry.origin} | _given(
-        attempt=entry.attempt,
-        status=entry.status,
-        reason=entry.reason,
-        detail=entry.detail,
-        result=entry.result,
-    )
+    said = _given(attempt=entry.attempt, status=entry.status, reason=entry.reason, detail=entry.detail)
+    return {"time": _time(entry.time_us), "origin": entry.origin} | said | _given(result=entry.result)
 
 
 def _match(match: MatchTrace) -> JsonObject:

@@ -1,8 +1,8 @@
 """The metrics page: each process writes its metrics to a file, the front reads them all.
 
-One JSON file a part under `run/metrics/`, replaced at once (rename) every second. A process that starts takes up the
-counters of its predecessor, so they survive a restart of any part (kill -9 loses the last second); gauges of a file
-that was not written for METRICS_STALE_S are not shown.
+One JSON file a part under `run/metrics/`, replaced at once every second. A process that starts takes up the counters of
+its predecessor (kill -9 loses the last second); gauges of a file that was not written for METRICS_STALE_S are not
+shown.
 """
 
 from __future__ import annotations
@@ -107,6 +107,11 @@ def read(path: Path) -> ProcessMetrics | None:
         return None
 
 
+def read_all(directory: Path) -> list[ProcessMetrics]:
+    """What the processes of this server have written in `run/metrics`; blocks some milliseconds."""
+    return [page for path in sorted(directory.glob("*.json")) if (page := read(path)) is not None]
+
+
 def _take_up(before: ProcessMetrics) -> None:
     kept: list[tuple[str, Mapping[str, float | _Distribution]]] = [*before.counters.items(), *before.histograms.items()]
     for name, numbers in kept:
@@ -167,7 +172,6 @@ class _Pages(Collector):
 
 def page(directory: Path, *, clock: Callable[[], float] = time.time) -> bytes:
     """`/metrics` in Prometheus' text format, of the files in `run/metrics`."""
-    pages = [found for path in sorted(directory.glob("*.json")) if (found := read(path)) is not None]
     registry = CollectorRegistry()
-    registry.register(_Pages(pages, clock()))
+    registry.register(_Pages(read_all(directory), clock()))
     return generate_latest(registry)

@@ -1,13 +1,10 @@
-"""A short history of numbers: what came in, what was delivered and given up, and how long it took.
-
-Every HISTORY_POINT_S the counters of each server are taken; a point is what they have grown by since the last time.
-"""
+"""A short history of numbers: a point is what the counters of each server have grown by in HISTORY_POINT_S."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headgate.observe import metrics
-from headgate.observe.exposition import ProcessMetrics, read
+from headgate.observe.exposition import ProcessMetrics, read_all
 from headgate_api.limits import (
     BROKERS_COUNTED_MAX,
     HISTORY_POINT_S,
@@ -86,7 +83,7 @@ class _Moment:
 class NumbersHistory:
     """The last HISTORY_POINTS_MAX points; `sample` in one thread at a time, the rest anywhere.
 
-    `take` gives the newest counters of each server, by its name; it may block some milliseconds.
+    `take` gives the newest counters of each server, by its name; it may block.
     """
 
     def __init__(self, take: Callable[[], Mapping[str, Snapshot]], clock_s: Callable[[], float] = time.time) -> None:
@@ -147,18 +144,15 @@ def _between(old: _Moment, new: _Moment, namespace: str | None) -> Rates:
 
 def counted_by(directory: Path, clock_s: Callable[[], float] = time.time) -> Snapshot:
     """The sums of what the processes of this server have written in `run/metrics`; blocks some milliseconds."""
-    pages = [page for path in sorted(directory.glob("*.json")) if (page := read(path)) is not None]
-    return snapshot(pages, clock_s())
+    return snapshot(read_all(directory), clock_s())
 
 
 def snapshot(pages: Iterable[ProcessMetrics], time_s: float) -> Snapshot:
     """The sums of what processes have written."""
-    brokers: dict[str, float] = {}
-    received: dict[str, float] = {}
-    given_up: dict[str, float] = {}
-    delivered: dict[str, list[int]] = {}
+    brokers, received, given_up = (defaultdict[str, float](float) for _ in range(3))
+    delivered = defaultdict[str, list[int]](lambda: [0] * len(_NOTHING.delivered))
     whole_received = whole_given_up = 0.0
-    whole_delivered = [0] * (len(_BUCKETS) + 1)
+    whole_delivered = [0] * len(_NOTHING.delivered)
     for page in pages:
         whole_received += page.counters.get("headgate_events_accepted_total", {}).get("", 0.0)
         ended = page.counters.get(metrics.DELIVERIES.name, {})
@@ -166,20 +160,16 @@ def snapshot(pages: Iterable[ProcessMetrics], time_s: float) -> Snapshot:
         for found in page.histograms.get("headgate_delivery_seconds", {}).values():
             _add(whole_delivered, found.counts)
         for broker, count in _named(page.counters.get(metrics.BROKER_EVENTS_ACCEPTED.name, {}), BROKERS_COUNTED_MAX):
-            brokers[broker] = brokers.get(broker, 0.0) + count
-            namespace = broker.partition("/")[0]
-            received[namespace] = received.get(namespace, 0.0) + count
+            brokers[broker] += count
+            received[broker.partition("/")[0]] += count
         for namespace, count in _named(page.counters.get(metrics.NAMESPACE_GIVEN_UP.name, {}), NAMESPACES_COUNTED_MAX):
-            given_up[namespace] = given_up.get(namespace, 0.0) + count
+            given_up[namespace] += count
         taken = page.histograms.get(metrics.NAMESPACE_DELIVERY_SECONDS.name, {})
         for namespace, found in _named(taken, NAMESPACES_COUNTED_MAX):
-            _add(delivered.setdefault(namespace, [0] * len(whole_delivered)), found.counts)
+            _add(delivered[namespace], found.counts)
     named = received.keys() | given_up.keys() | delivered.keys()
-    namespaces = {
-        name: Sums(received.get(name, 0.0), given_up.get(name, 0.0), tuple(delivered.get(name, _NOTHING.delivered)))
-        for name in named
-    }
-    return Snapshot(time_s, Sums(whole_received, whole_given_up, tuple(whole_delivered)), namespaces, brokers)
+    namespaces = {name: Sums(received[name], given_up[name], tuple(delivered[name])) for name in named}
+    return Snapshot(time_s, Sums(whole_received, whole_given_up, tuple(whole_delivered)), namespaces, dict(brokers))
 
 
 def _named(numbers: Mapping[str, _T], labels_max: int) -> Iterator[tuple[str, _T]]:
@@ -191,7 +181,7 @@ def _named(numbers: Mapping[str, _T], labels_max: int) -> Iterator[tuple[str, _T
 def quantile(counts: Sequence[float], share: float) -> float | None:
     """A quantile of a histogram, seconds, linear within its bucket; the last bound where it lies beyond. None of none.
 
-    `counts` are of each bucket of the metric, not added up; `share` is from 0 to 1.
+    `counts` are of each bucket, not added up; `share` is from 0 to 1.
     """
     wanted, below = share * sum(counts), 0.0
     if not wanted:

@@ -105,9 +105,6 @@ class Recurring:
 
 
 def tell_failure(task: asyncio.Task[Any], what: str) -> None:
-    """Hands the error of a task that has ended, if there is one, to the loop's exception handler, which hears at once.
-
-    That it was cancelled is no error. The dispatcher's handler ends the dispatcher.
-    """
+    """Hands the error of a task that has ended, if any, to the loop's exception handler, which hears at once."""
     if not task.cancelled() and (error := task.exception()) is not None:
         task.get_loop().call_exception_handler({"message": what, "exception": error})

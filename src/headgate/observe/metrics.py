@@ -1,11 +1,11 @@
 """The declared table of metrics; every label set is bounded.
 
-A metric is a plain number in the memory of the process that counts it: a count costs 0.1 us, a histogram 0.5, where
-prometheus_client's files shared between processes cost 2 to 4, on a path that has 70 us for a request. Once a second
-each process writes its numbers down (`exposition.py`), and `/metrics` of the front adds up what all have written.
+A metric is a plain number in the memory of the process that counts it: a count costs 0.1 us, where prometheus_client's
+files shared between processes cost 2 to 4, on a path that has 70 us for a request. Each process writes its numbers down
+(`exposition.py`), and `/metrics` of the front adds up what all have written.
 
-Event types, sources, ids and other strings that producers choose are never labels. A label is either a closed set
-(`values`; anything else counts as "other") or cut off at a named limit (`labels_max`).
+Strings that producers choose are never labels. A label is either a closed set (`values`; anything else counts as
+"other") or cut off at a named limit (`labels_max`).
 """
 
 from __future__ import annotations
@@ -74,10 +74,9 @@ Number = TypeVar("Number", Counter, Gauge, Histogram)
 
 
 class Family(Generic[Number]):
-    """One declared metric with all its label values; `help` says what it counts, with its unit.
+    """One declared metric; `help` says what it counts, with its unit. It has one label, or none.
 
-    It has one label, or none. `values` are what the label may be; where there are none, `labels_max` alone bounds how
-    many are published.
+    `values` are what the label may be; where there are none, `labels_max` alone bounds how many are published.
     """
 
     def __init__(
@@ -140,16 +139,19 @@ def _counter(name: str, text: str) -> Counter:
     return Family(Counter, name, text).only
 
 
-def _counters(name: str, text: str, label: str, *values: str) -> Family[Counter]:
-    return Family(Counter, name, text, label, values)
+def _counters(name: str, text: str, **label: str) -> Family[Counter]:
+    """With one label, and what it may be, separated by spaces."""
+    (of,) = label
+    return Family(Counter, name, text, of, tuple(label[of].split()))
 
 
-def _by_namespace(name: str, text: str) -> Family[Counter]:
-    return Family(Counter, name, text, "namespace", labels_max=limits.QUOTA_NAMESPACES_SHOWN_MAX)
+def _gauges(name: str, text: str, **label: str) -> Family[Gauge]:
+    (of,) = label
+    return Family(Gauge, name, text, of, tuple(label[of].split()))
 
 
-def _gauges_by_namespace(name: str, text: str) -> Family[Gauge]:
-    return Family(Gauge, name, text, "namespace", labels_max=limits.QUOTA_NAMESPACES_SHOWN_MAX)
+def _of_quota(make: type[Number], name: str, text: str) -> Family[Number]:
+    return Family(make, name, text, "namespace", labels_max=limits.QUOTA_NAMESPACES_SHOWN_MAX)
 
 
 def _gauge(name: str, text: str) -> Gauge:
@@ -165,23 +167,12 @@ EVENTS_ACCEPTED = _counter("headgate_events_accepted_total", "Events answered wi
 REQUESTS_REFUSED = _counters(
     "headgate_requests_refused_total",
     "Publish requests refused, and any that were not meant for this server, by the problem's code",
-    "code",
-    *("invalid-event", "event-too-large", "unsupported-format", "headers-too-large", "too-large", "too-slow"),
-    *(
-        "publish-quota",
-        "stored-bytes-quota",
-        "unknown-broker",
-        "method-not-allowed",
-        "overloaded",
-        "bodies",
-        "undecoded",
-        "waiting-events",
-        "unavailable",
-        "log-unavailable",
+    code=(
+        "invalid-event event-too-large unsupported-format headers-too-large too-large too-slow publish-quota "
+        "stored-bytes-quota unknown-broker method-not-allowed overloaded bodies undecoded waiting-events "
+        "unavailable log-unavailable partly-stored too-many-hops too-many-descendants host-header misdirected "
+        "cross-site http2 transfer-coding event-forbidden event-policy-time"
     ),
-    *("partly-stored", "too-many-hops", "too-many-descendants", "host-header", "misdirected", "cross-site", "http2"),
-    "transfer-coding",
-    *("event-forbidden", "event-policy-time"),
 )
 BROKER_EVENTS_ACCEPTED = Family(
     Counter,
@@ -191,119 +182,107 @@ BROKER_EVENTS_ACCEPTED = Family(
     labels_max=limits.BROKERS_COUNTED_MAX,
 )
 SOURCE_RECORDS_ADMITTED = _counters(
-    "headgate_source_records_admitted_total", "Records of other producers' topics that became events", "source"
+    "headgate_source_records_admitted_total", "Records of other producers' topics that became events", source=""
 )
 SOURCE_RECORDS_REFUSED = _counters(
     "headgate_source_records_refused_total",
     "Records of other producers' topics that are no valid event: in the topic `refused`",
-    "source",
+    source="",
 )
 EVENTS_MALFORMED = _counters(
     "headgate_events_malformed_total",
     "Publish requests that held no valid CloudEvent, by what broke the rule: an attribute, the data, the message",
-    "reason",
-    *("message", "specversion", "id", "source", "type", "subject", "time", "dataschema", "datacontenttype"),
-    *("datacontentencoding", "data", "extension"),
+    reason=(
+        "message specversion id source type subject time dataschema datacontenttype datacontentencoding data extension"
+    ),
 )
-QUOTA_EVENTS = _by_namespace("headgate_quota_events_total", "Events stored for namespaces with a publish quota")
-QUOTA_BYTES = _by_namespace(
-    "headgate_quota_bytes_total", "Bytes of the requests that stored them, as the quota counts them"
+QUOTA_EVENTS = _of_quota(Counter, "headgate_quota_events_total", "Events stored for namespaces with a publish quota")
+QUOTA_BYTES = _of_quota(
+    Counter, "headgate_quota_bytes_total", "Bytes of the requests that stored them, as the quota counts them"
 )
-QUOTA_REFUSED = _by_namespace(
-    "headgate_quota_refused_total", "Publish requests refused because their namespace had exceeded its quota"
+QUOTA_REFUSED = _of_quota(
+    Counter, "headgate_quota_refused_total", "Publish requests refused because their namespace had exceeded its quota"
 )
-QUOTA_READERS = _gauges_by_namespace(
-    "headgate_quota_readers", "Readers at work now, of namespaces whose quota limits them"
+QUOTA_READERS = _of_quota(Gauge, "headgate_quota_readers", "Readers at work now, of namespaces whose quota limits them")
+QUOTA_CONSUMERS = _of_quota(
+    Gauge, "headgate_quota_consumers", "Consumers connected now, of namespaces whose quota limits them"
 )
-QUOTA_CONSUMERS = _gauges_by_namespace(
-    "headgate_quota_consumers", "Consumers connected now, of namespaces whose quota limits them"
+QUOTA_DEAD_LETTERS = _of_quota(
+    Gauge, "headgate_quota_dead_letters", "Dead letters in the store, of namespaces whose quota limits them"
 )
-QUOTA_DEAD_LETTERS = _gauges_by_namespace(
-    "headgate_quota_dead_letters", "Dead letters in the store, of namespaces whose quota limits them"
-)
-QUOTA_STORED_BYTES = _gauges_by_namespace(
-    "headgate_quota_stored_bytes", "Bytes of events in the log, of namespaces whose quota limits them"
+QUOTA_STORED_BYTES = _of_quota(
+    Gauge, "headgate_quota_stored_bytes", "Bytes of events in the log, of namespaces whose quota limits them"
 )
 QUOTA_DEAD_LETTERS_WAITING = _counter(
     "headgate_quota_dead_letters_delayed_total",
     "Deliveries tried again and not given up, as their namespace has as many dead letters as its quota or share allows",
 )
-PLACES = Family(
-    Gauge,
+PLACES = _gauges(
     "headgate_places_taken",
     "Places taken of what users and namespaces share, by what they are for; of bodies bytes",
-    "place",
-    (
-        *("watches", "readers", "publish-streams", "numbered-producers", "pulls", "filter-runs", "backtests", "calls"),
-        "refused-calls",
-        *("bodies", "undecoded", "inspections"),
+    place=(
+        "watches readers publish-streams numbered-producers pulls filter-runs backtests calls refused-calls "
+        "bodies undecoded inspections"
     ),
 )
 PLACES_REFUSED = _counters(
     "headgate_places_refused_total",
     "Requests refused as a namespace or a user had its share of such places, or as all were taken",
-    "by",
-    *("namespace", "user", "all"),
+    by="namespace user all",
 )
 STORE_SECONDS = _seconds("headgate_store_seconds", "Stage stored: request's head read to its events on disk")
 CONNECTIONS = _gauge("headgate_connections", "Connections of clients open now")
 CONNECTIONS_CLOSED = _counters(
     "headgate_connections_closed_total",
     "Connections closed because there were too many: idle ones that made room, new ones when none was idle",
-    "which",
-    *("idle", "refused"),
+    which="idle refused",
 )
 TLS_HANDSHAKES_FAILED = _counter(
-    "headgate_tls_handshakes_failed_total",
-    "Connections of HTTP clients whose TLS handshake failed or did not end",
+    "headgate_tls_handshakes_failed_total", "Connections of HTTP clients whose TLS handshake failed or did not end"
 )
 TLS_CERTIFICATES = _counters(
     "headgate_tls_certificates_total",
     "Changes of the files of certificate, key or CAs that each front has taken up, or refused as they do not work",
-    "result",
-    *("loaded", "refused"),
+    result="loaded refused",
 )
 
 # --- auth ----------------------------------------------------------------------------------------
 TOKENS_REFUSED = _counters(
     "headgate_tokens_refused_total",
     "Requests refused because nobody could be told to have made them, by the reason",
-    "reason",
-    *("anonymous", "scheme", "malformed", "algorithm", "header", "key", "signature", "issuer", "audience"),
-    *("expired", "not-yet-valid", "claims", "user", "unknown", "certificate", "unavailable", "slowed"),
+    reason=(
+        "anonymous scheme malformed algorithm header key signature issuer audience expired not-yet-valid "
+        "claims user unknown certificate unavailable slowed"
+    ),
 )
 TOKENS_VERIFIED = _counters(
     "headgate_tokens_verified_total",
     "Tokens found good: of an issuer (jwt) or of the file; one that is remembered is not counted again",
-    "method",
-    *("jwt", "token"),
+    method="jwt token",
 )
 ISSUER_FETCHES = _counters(
-    "headgate_issuer_fetches_total",
-    "Fetches of the keys of issuers of tokens, by their end",
-    "result",
-    *("fetched", "failed"),
+    "headgate_issuer_fetches_total", "Fetches of the keys of issuers of tokens, by their end", result="fetched failed"
 )
 TOKEN_FILES = _counters(
     "headgate_token_files_total",
     "Changes of the file of tokens that each front has taken up, or refused as they are wrong",
-    "result",
-    *("loaded", "refused"),
+    result="loaded refused",
 )
 AUDIT_LINES = _counters(
-    "headgate_audit_lines_total",
-    "Lines for the audit log, by what became of them",
-    "result",
-    *("written", "dropped", "failed"),
+    "headgate_audit_lines_total", "Lines for the audit log, by what became of them", result="written dropped failed"
 )
 
 # --- log -----------------------------------------------------------------------------------------
-_LOGS: Final = ("events", "outbox")
 CHUNK_RECORDS = Family(
-    Histogram, "headgate_chunk_records", "Chunks written, by their records", "log", _LOGS, buckets=_COUNTS
+    Histogram,
+    "headgate_chunk_records",
+    "Chunks written, by their records",
+    "log",
+    ("events", "outbox"),
+    buckets=_COUNTS,
 )
-LOG_BYTES = Family(Gauge, "headgate_log_bytes", "Bytes on disk", "log", _LOGS)
-LOG_RECORDS = Family(Gauge, "headgate_log_records", "Records kept", "log", _LOGS)
+LOG_BYTES = _gauges("headgate_log_bytes", "Bytes on disk", log="events outbox")
+LOG_RECORDS = _gauges("headgate_log_records", "Records kept", log="events outbox")
 LOG_DAMAGES = _counter("headgate_log_damages_total", "Damaged places of the log that Python readers passed over")
 
 # --- control -------------------------------------------------------------------------------------
@@ -316,70 +295,52 @@ GENERATION = _gauge("headgate_generation", "Generation of filters in force")
 RUNS_STARTED = _counters(
     "headgate_match_runs_total",
     "Spark queries by how their start or life ended",
-    "outcome",
-    *("active", "rejected", "died", "refused", "link", "unavailable", "stuck"),
+    outcome="active rejected died refused link unavailable stuck",
 )
-RUNS = Family(Gauge, "headgate_match_runs", "Spark queries now", "state", ("in_force", "starting"))
+RUNS = _gauges("headgate_match_runs", "Spark queries now", state="in_force starting")
 TARGETS = _gauge("headgate_match_targets", "Triggers in the table of the query in force")
 
 # --- dispatch ------------------------------------------------------------------------------------
 EVENTS_EVALUATED = _counters(
     "headgate_events_evaluated_total",
     "Events that have passed the matcher, by each dispatcher: some trigger of its own may want them, or none does",
-    "result",
-    *("wanted", "unwanted"),
+    result="wanted unwanted",
 )
 MATCHES = _counters(
-    "headgate_matches_total",
-    "Pairs of event and trigger by the matcher's verdict",
-    "verdict",
-    *("match", "candidate", "error"),
+    "headgate_matches_total", "Pairs of event and trigger by the matcher's verdict", verdict="match candidate error"
 )
 FILTERED = _counters(
     "headgate_filtered_total",
     "Pairs of event and trigger by the filter's value, where the matcher named the pair",
-    "result",
-    *("matched", "not", "error"),
+    result="matched not error",
 )
 DELIVERIES = _counters(
     "headgate_deliveries_total",
     "Ended deliveries",
-    "result",
-    *("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered", "expired"),
+    result="delivered failed filtered error foreign gone lost dead_lettered expired",
 )
 ATTEMPTS_FAILED = _counters(
     "headgate_attempts_failed_total",
     "Failed delivery attempts by the status, its class, or why there was no answer",
-    "reason",
-    *("dns", "refused", "certificate", "tls", "connection", "timeout", "protocol"),
-    *("url", "policy", "credentials", "handshake"),
-    *("reply-malformed", "reply-overload", "reply-refused", "reply-hops", "reply-tree"),
-    *("400", "401", "403", "404", "408", "409", "429", "500", "502", "503", "504"),
-    *("1xx", "2xx", "3xx", "4xx", "5xx"),
+    reason=(
+        "dns refused certificate tls connection timeout protocol url policy credentials handshake "
+        "reply-malformed reply-overload reply-refused reply-hops reply-tree 400 401 403 404 408 409 429 500 "
+        "502 503 504 1xx 2xx 3xx 4xx 5xx"
+    ),
 )
 RETRIES = _counter("headgate_retries_total", "Attempts that were not a delivery's first")
 DEAD_LETTERS = _counters(
-    "headgate_dead_letters_total",
-    "Dead letters by what became of them",
-    "result",
-    *("sent", "stored", "failed", "redriven", "discarded"),
+    "headgate_dead_letters_total", "Dead letters by what became of them", result="sent stored failed redriven discarded"
 )
 REPLAYED = _counters(
-    "headgate_replayed_total",
-    "Events of replays by how they ended",
-    "result",
-    *("delivered", "dead_lettered", "failed", "lost"),
+    "headgate_replayed_total", "Events of replays by how they ended", result="delivered dead_lettered failed lost"
 )
-DEAD_LETTERS_HELD = Family(
-    Gauge, "headgate_dead_letters_held", "Dead letters in the store: to be sent, or kept for a person", "state",
-    ("waiting", "kept"),
-)  # fmt: skip
+DEAD_LETTERS_HELD = _gauges(
+    "headgate_dead_letters_held", "Dead letters in the store: to be sent, or kept for a person", state="waiting kept"
+)
 DEAD_LETTERS_BYTES = _gauge("headgate_dead_letters_bytes", "Bytes of the events in the dead-letter store")
 REPLIES = _counters(
-    "headgate_replies_total",
-    "Events that subscribers answered with",
-    "result",
-    *("stored", "malformed", "refused", "looped"),
+    "headgate_replies_total", "Events that subscribers answered with", result="stored malformed refused looped"
 )
 MATCH_SECONDS = _seconds(
     "headgate_match_seconds", "Stage matched: event on disk to its match; one event of each read is measured"
@@ -403,10 +364,9 @@ NAMESPACE_GIVEN_UP = Family(
 )
 BACKLOG = _gauge("headgate_backlog_deliveries", "Deliveries in memory that have not ended")
 TARGETS_LAGGING = _gauge("headgate_targets_lagging", "Triggers whose backlog is longer than their queue in memory")
-ATTEMPTS = Family(
-    Gauge, "headgate_attempts", "Attempts under way, to subscribers that answer and to those that do not",
-    "side", ("healthy", "slow"),
-)  # fmt: skip
+ATTEMPTS = _gauges(
+    "headgate_attempts", "Attempts under way, to subscribers that answer and to those that do not", side="healthy slow"
+)
 CIRCUITS_OPEN = _gauge("headgate_circuits_open", "Triggers whose circuit breaker is open")
 BACKLOGS_NEAR_LIMIT = _gauge(
     "headgate_backlogs_near_limit", "Triggers and subscriptions whose oldest events are about to be given up"
@@ -425,10 +385,9 @@ TRIGGER_OLDEST = Family(
     "trigger",
     labels_max=limits.METRICS_TRIGGERS_MAX,
 )
-FILTER_CACHE = Family(
-    Gauge, "headgate_filter_cache", "The dispatcher's cache of compiled filters since its start", "what",
-    ("hits", "misses", "size"),
-)  # fmt: skip
+FILTER_CACHE = _gauges(
+    "headgate_filter_cache", "The dispatcher's cache of compiled filters since its start", what="hits misses size"
+)
 
 # --- server --------------------------------------------------------------------------------------
 RESTARTS = Family(
@@ -439,8 +398,8 @@ RESTARTS = Family(
     labels_max=limits.PROCESSES_MAX,
 )
 READY = Family(Gauge, "headgate_ready", "Whether a part works: 1 or 0", "part", labels_max=limits.PROCESSES_MAX)
-DISK_BYTES = Family(
-    Gauge, "headgate_disk_bytes", "Bytes of the file system that the data directory is on", "state", ("free", "total")
+DISK_BYTES = _gauges(
+    "headgate_disk_bytes", "Bytes of the file system that the data directory is on", state="free total"
 )
 CERTIFICATE_EXPIRES = Family(
     Gauge,

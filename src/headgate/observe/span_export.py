@@ -1,7 +1,6 @@
 """Export of spans by OpenTelemetry's SDK. Importing it imports the SDK: only `tracing.configure` does.
 
-What goes wrong with an export costs its spans, and is one line of our log until an export succeeds again. The SDK's
-own lines, one an attempt with a traceback, are not written.
+A failure costs spans, and is one line of our log until an export succeeds again, in the place of the SDK's own.
 """
 
 from __future__ import annotations

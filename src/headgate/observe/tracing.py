@@ -1,10 +1,8 @@
 """Spans of the way of an event, by OpenTelemetry, exported by OTLP over HTTP.
 
 Off, and free, unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set: only then the SDK is
-imported. All its other standard variables hold, too (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, OTEL_BSP_..., ...).
-Contexts travel as W3C headers; this module knows no event.
-
-Telemetry that fails costs spans, never an event: nothing here raises.
+imported. All its other standard variables hold, too. Telemetry that fails costs spans, never an event: nothing here
+raises.
 """
 
 from __future__ import annotations
@@ -26,8 +24,12 @@ Protocol = Literal["http", "grpc"]
 
 SYSTEM: Final = "knative"
 """`messaging.system`, as Knative's data plane specification has it."""
-_TYPES: Final[Mapping[Operation, str]] = {"receive": "receive", "match": "process", "deliver": "send"}
-"""`messaging.operation.type`, by OpenTelemetry's list, of what we call our operations."""
+_TYPES: Final[Mapping[Operation, tuple[str, str]]] = {
+    "receive": ("receive", "SERVER"),
+    "match": ("process", "INTERNAL"),
+    "deliver": ("send", "CLIENT"),
+}
+"""`messaging.operation.type`, by OpenTelemetry's list, and the kind of span of what we call our operations."""
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _FLUSH_S_MAX: Final = 2.0
 _HINT: Final = "Headgate works on without spans; see the variables OTEL_... and the packages opentelemetry-..."
@@ -63,11 +65,6 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
         self._nothing = Context()
         self._trace = trace
-        self._kinds: dict[Operation, trace.SpanKind] = {
-            "receive": trace.SpanKind.SERVER,
-            "match": trace.SpanKind.INTERNAL,
-            "deliver": trace.SpanKind.CLIENT,
-        }
         self._failed = False
 
     def start(
@@ -78,16 +75,15 @@ class Tracing:
         *,
         at_us: int | None = None,
     ) -> Span:
-        """Begins a span below the context that came, empty to begin a trace; `at_us` as for `Span.end`.
-
-        A parent that is not sampled has no sampled child, unless OTEL_TRACES_SAMPLER sets another one.
-        """
+        """Begins a span below the context that came, empty to begin a trace; `at_us` as for `Span.end`."""
+        type_, kind = _TYPES[operation]
+        named = {"messaging.operation.name": operation, "messaging.operation.type": type_}
         try:
             span = self._tracer.start_span(
                 operation,
                 context=self._propagator.extract(parent, context=self._nothing),
-                kind=self._kinds[operation],
-                attributes={**attributes, **_named(operation)},
+                kind=self._trace.SpanKind[kind],
+                attributes={**attributes, **named},
                 start_time=None if at_us is None else at_us * 1_000,
             )
             carrier: dict[str, str] = {}
@@ -139,10 +135,6 @@ def configure(part: str) -> Tracing | None:
     except Exception as error:  # noqa: BLE001 - of packages that do not fit together, and of any variable's value
         _log.error("spans cannot be made", error=_said(error), hint=_HINT)
         return None
-
-
-def _named(operation: Operation) -> dict[str, Value]:
-    return {"messaging.operation.name": operation, "messaging.operation.type": _TYPES[operation]}
 
 
 def event_attributes(

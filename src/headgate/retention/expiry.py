@@ -1,10 +1,9 @@
 """The bounds of a backlog: what is not taken is given up, by age and by bytes, and does not keep the log for ever.
 
-A target (trigger or subscription) is told to be near its bound at BACKLOG_NEAR of it, and loses its oldest events only
-when a sweep finds it over the bound after an earlier one has told so. What is given up is a dead letter where the
-trigger has a sink and the store has room, else dropped, counted and told (`EventsKept`).
-
-Age is that of the match. The bound in bytes is one of age, too: as old as the first of the newest bytes of a partition.
+A target is told to be near its bound at BACKLOG_NEAR of it, and loses its oldest events only when a later sweep finds
+it over the bound. What is given up is a dead letter where the trigger has a sink and the store has room, else dropped,
+counted and told (`EventsKept`). Age is that of the match; the bound in bytes is one of age, too: as old as the first of
+the newest bytes of a partition.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final
 
@@ -70,39 +69,25 @@ def cut(log: LogDirectory, outbox: Partition, bounds: BacklogBounds, now_us: int
     return Cut(max(times), position_at_time(outbox, max(times)))
 
 
+@dataclass(eq=False)
 class Expiry:
     """Looks after the backlogs of all targets, on the dispatcher's event loop.
 
-    `final_check` decides what the matcher left open: an event that the filter does not want is not dropped. Events that
-    have a sink go to `dead_letters`; a full store does not keep the log.
+    `final_check` decides what the matcher left open: an event that the filter does not want is not dropped.
     """
 
-    def __init__(
-        self,
-        log: LogDirectory,
-        outbox: Partition,
-        bounds: BacklogBounds,
-        *,
-        scheduler: Scheduler,
-        subscriptions: Subscriptions,
-        events: Events,
-        final_check: FinalCheck,
-        dead_letters: DeadLetterQueue,
-        on_change: Callable[[], None],
-        clock_us: Callable[[], int],
-    ) -> None:
-        self._log = log
-        self._outbox = outbox
-        self._bounds = bounds
-        self._scheduler = scheduler
-        self._subscriptions = subscriptions
-        self._events = events
-        self._final_check = final_check
-        self._errors = final_check.errors
-        self._dead_letters = dead_letters
-        self._on_change = on_change
-        self._clock_us = clock_us
-        self._near: set[int] = set()
+    log: LogDirectory
+    outbox: Partition
+    bounds: BacklogBounds
+    _: KW_ONLY
+    scheduler: Scheduler
+    subscriptions: Subscriptions
+    events: Events
+    final_check: FinalCheck
+    dead_letters: DeadLetterQueue
+    on_change: Callable[[], None]
+    clock_us: Callable[[], int]
+    _near: set[int] = field(init=False, default_factory=set)
 
     async def run(self) -> None:
         """Sweeps every BACKLOG_SWEEP_S, until it is cancelled."""
@@ -117,24 +102,24 @@ class Expiry:
 
     async def sweep(self) -> None:
         """Tells who is near the bounds, and gives up what is over them of those who were told before."""
-        now_us, handed = self._clock_us(), self._scheduler.handed
-        find = partial(cut, self._log, self._outbox, self._bounds, now_us)
+        now_us, handed = self.clock_us(), self.scheduler.handed
+        find = partial(cut, self.log, self.outbox, self.bounds, now_us)
         near = await asyncio.to_thread(find, limits.BACKLOG_NEAR)
         over = await asyncio.to_thread(find, 1.0)
         told, position = self._near, min(over.position, handed)
         found: set[int] = set()
-        for state in list(self._scheduler.behind):
+        for state in list(self.scheduler.behind):
             if state.target.id in told:
                 await self._expire(state, position)
             if _oldest(state) < min(near.position, handed):
                 found.add(state.target.id)
-        found |= await self._subscriptions.sweep(told, near.time_us, near.position, over.time_us, position)
-        text = f"BacklogNearLimit: the oldest events are given up at {self._bounds.text}"
+        found |= await self.subscriptions.sweep(told, near.time_us, near.position, over.time_us, position)
+        text = f"BacklogNearLimit: the oldest events are given up at {self.bounds.text}"
         for id_ in found ^ told:
-            self._errors.backlog(id_, text if id_ in found else "")
+            self.final_check.errors.backlog(id_, text if id_ in found else "")
         self._near = found
-        if self._errors:
-            self._on_change()
+        if self.final_check.errors:
+            self.on_change()
         metrics.BACKLOGS_NEAR_LIMIT.set(len(found))
 
     async def _expire(self, state: TargetState, position: int) -> None:
@@ -142,26 +127,26 @@ class Expiry:
         while expired := state.deliveries.expire(position):
             for delivery in expired:  # the end of one may bring the next one of its key into the queue
                 result = await self._result(state, delivery)
-                self._scheduler.end(state, delivery, "gone" if state.gone else result)
-        await self._scheduler.end_lag(state, position, self._result)
+                self.scheduler.end(state, delivery, "gone" if state.gone else result)
+        await self.scheduler.end_lag(state, position, self._result)
 
     async def _result(self, state: TargetState, delivery: Delivery) -> str:
         target = state.target
         place = f"partition {delivery.partition}, offset {delivery.offset}"
-        is_kept = target.delivery.has_sink and self._dead_letters.has_room(target.namespace)
+        is_kept = target.delivery.has_sink and self.dead_letters.has_room(target.namespace)
         if is_kept or delivery.verdict != Verdict.MATCH:
             try:
-                event = await load_or_none(self._events, delivery.partition, delivery.offset)
+                event = await load_or_none(self.events, delivery.partition, delivery.offset)
             except CorruptChunkError:
                 event = None
             if event is None:
                 return "lost"
-            if result := self._final_check(target, delivery, event):
+            if result := self.final_check(target, delivery, event):
                 return result
-            if is_kept and self._dead_letters.has_room(target.namespace):  # others may have taken it meanwhile
-                outcome = Outcome(0, "expired", f"not delivered within {self._bounds.text}")
-                return await give_up(self._dead_letters, target, delivery, event, outcome, now_us=self._clock_us())
-        self._errors.dropped(target.id, f"{place}: not delivered within {self._bounds.text}")
+            if is_kept and self.dead_letters.has_room(target.namespace):  # others may have taken it meanwhile
+                outcome = Outcome(0, "expired", f"not delivered within {self.bounds.text}")
+                return await give_up(self.dead_letters, target, delivery, event, outcome, now_us=self.clock_us())
+        self.final_check.errors.dropped(target.id, f"{place}: not delivered within {self.bounds.text}")
         return "expired"
 
 

@@ -1,11 +1,8 @@
 """The retention floor: the first outbox position and the first event of each partition that a restart needs.
 
-Each dispatcher finds its own in its files and reports it in `run/`; the front, which owns the event log, trims by the
-lowest of the reports. Cursors move forward, so an old report is only too careful: it holds while its dispatcher is
-down. Without a report everything is kept.
-
-A seek moves a cursor back. What it goes back to is kept from the next report on; until then retention may remove what
-is over its age or size, as it would have before the seek.
+Each dispatcher finds its own and reports it in `run/`; the front, which owns the event log, trims by the lowest of the
+reports. Cursors move forward, so an old report is only too careful. What a seek goes back to is kept from the next
+report on; until then retention may remove what is over its age or size.
 """
 
 from __future__ import annotations
@@ -46,36 +43,31 @@ class RetentionFloor(msgspec.Struct, frozen=True):
     @classmethod
     def reported(cls, run_directory: Path, dispatcher: int) -> Self:
         """A dispatcher's last report, else the floor that keeps all; OSError or DecodeError where it cannot be read."""
-        try:
-            return msgspec.json.decode((run_directory / REPORT.format(dispatcher)).read_bytes(), type=cls)
-        except FileNotFoundError:
-            return cls(0, {})
+        return cls._read(run_directory / REPORT.format(dispatcher)) or cls(0, {})
 
     def report(self, run_directory: Path, dispatcher: int) -> None:
         """Write a dispatcher's report, whole or not at all: on an OSError of the disk the last report stays."""
         replace_whole(run_directory / REPORT.format(dispatcher), msgspec.json.encode(self))
 
-
-class FloorBase(msgspec.Struct, frozen=True):
-    """The floor of rows that a re-partitioning has put into one outbox from several, out of the order of their events.
-
-    They end at `position`; none of them needs an event below `offsets`, by partition of the log.
-    """
-
-    position: int
-    offsets: dict[int, int]
-
     @classmethod
-    def read(cls, own: DispatcherDirectory) -> Self | None:
-        """That of a dispatcher, None when it has no such rows; OSError or DecodeError where it cannot be read."""
-        try:
-            return msgspec.json.decode(own.floor.read_bytes(), type=cls)
-        except FileNotFoundError:
-            return None
+    def base(cls, own: DispatcherDirectory) -> Self | None:
+        """The floor of rows that a re-partitioning has put into one outbox from several, out of the order of events.
 
-    def write(self, own: DispatcherDirectory) -> None:
+        The rows end at `position`; none of them needs an event below `offsets`. None when a dispatcher has no such
+        rows; OSError or DecodeError where it cannot be read.
+        """
+        return cls._read(own.floor)
+
+    def write_base(self, own: DispatcherDirectory) -> None:
         """Write it; not synced."""
         own.floor.write_bytes(msgspec.json.encode(self))
+
+    @classmethod
+    def _read(cls, path: Path) -> Self | None:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except FileNotFoundError:
+            return None
 
 
 KEEP_EVERYTHING: Final = RetentionFloor(0, {})
@@ -83,10 +75,7 @@ KEEP_EVERYTHING: Final = RetentionFloor(0, {})
 
 @dataclass(slots=True)
 class _RowSearch:
-    """How far the outbox has been searched for a partition's next row.
-
-    There is none from the needed position up to `end`; once it is found it stands at `end`, and says `offset`.
-    """
+    """The search for a partition's next row: none is below `end`; a found one stands there, and says `offset`."""
 
     end: int
     offset: int | None = None
@@ -106,8 +95,7 @@ class _RowSearch:
 class FloorFinder:
     """Finds what unfinished deliveries, unmatched events and backlogs of subscriptions need.
 
-    Blocking; one thread at a time. It remembers what it has read of the outbox: a backlog is read through once. The
-    databases in the dispatcher's directory need not exist.
+    Blocking; one thread at a time. It remembers what it has read of the outbox. The databases need not exist.
     """
 
     def __init__(self, own: DispatcherDirectory, outbox: Partition) -> None:
@@ -126,7 +114,7 @@ class FloorFinder:
         cursors, pulled = read
         position = min([cursors.oldest_needed, *(saved.next for saved in pulled)])
         offsets = self._offsets_from(position, cursors)
-        base = FloorBase.read(self._own)
+        base = RetentionFloor.base(self._own)
         if base is not None and position < base.position:
             offsets = {p: min(at, base.offsets[p]) for p, at in offsets.items() if p in base.offsets}
         for saved in pulled:
@@ -151,9 +139,8 @@ class FloorFinder:
     def _offsets_from(self, position: int, cursors: Cursors) -> dict[int, int]:
         """First event of each partition that a row at or above `position` names; its watermark when there is none.
 
-        Rows of a partition stand in the outbox in the order of their events, and its progress behind them, so the
-        first one is the oldest. Where the search has not come that far yet, the last answer stays: it is too
-        careful.
+        The first row of a partition is the oldest, and its progress stands behind. Where the search has not come that
+        far yet, the last answer stays: it is too careful.
         """
         if position < self._position or cursors.position < self._handed:  # somebody went back, or another outbox
             self._searches.clear()

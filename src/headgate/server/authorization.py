@@ -18,10 +18,9 @@ from headgate.auth.audit import AuditEntry
 from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError
 from headgate.auth.context import ENTRY, USER, current_entry, current_user
 from headgate.auth.event_policies import DefaultMode, EventPolicyAuthority, PublishAuthorizer
-from headgate.auth.impersonation import impersonation_of
 from headgate.auth.routes import has_names, wanted_by_call, wanted_by_request
 from headgate.auth.rules import Attributes
-from headgate.auth.user import ANONYMOUS, User
+from headgate.auth.user import ANONYMOUS, User, impersonation_of
 from headgate.objects.api.grants import Grants
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import EventPolicyCopy, ObjectCopy, RbacCopy

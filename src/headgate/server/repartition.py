@@ -8,7 +8,7 @@ Dispatchers may have passed different offsets of a partition. The new ones have 
 it are left out, the next run matches these events again. So deliveries may be repeated and none is lost.
 
 Rows of one partition come from several old outboxes, and are no longer in the order of their offsets. Until all rows
-of them have ended, the retention floor stays where it was (`FloorBase`).
+of them have ended, the retention floor stays where it was (`RetentionFloor.base`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from headgate.objects.store.store import Store
 from headgate.outbox.shards import Shard, dispatcher_of, dispatchers_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET, RowGroup, encode_chunk
 from headgate.replay.store import ReplayStore
-from headgate.retention.floor import FloorBase, FloorFinder
+from headgate.retention.floor import FloorFinder, RetentionFloor
 from headgate.storage.files import DispatcherDirectory
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore
 from headgate_api.limits import FLOOR_LOOKS_MAX
@@ -95,7 +95,7 @@ def rewrite(
     ends = _write_outboxes(olds, after, passed)
     for number, own in enumerate(after):
         _write_cursors(olds, own, number, len(after), passed)
-        FloorBase(ends[number], bases).write(own)
+        RetentionFloor(ends[number], bases).write_base(own)
         journal.rewrite([old.directory.attempts for old in olds], own.attempts, Shard(number, len(after)).owns)
     _write_dead_letters(olds, after)
     _write_replays(data, olds, after)

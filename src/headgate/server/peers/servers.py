@@ -12,10 +12,9 @@ import grpc
 from grpc import aio
 from starlette.types import Scope
 
-from headgate.auth import impersonation
 from headgate.auth.context import USER
 from headgate.auth.credentials import AUTHORIZATION
-from headgate.auth.user import ANONYMOUS, User
+from headgate.auth.user import ANONYMOUS, IMPERSONATE, User
 from headgate.server.peers import instance
 from headgate.server.peers.forwarded_calls import CHANNEL_OPTIONS
 from headgate.server.peers.local_http import Header, PeerAddress
@@ -81,4 +80,4 @@ class PeerServers:
         found = [(name, value) for name, value in given if name == AUTHORIZATION]
         if self._settings.client_auth is ClientAuth.REQUIRED or (user is not ANONYMOUS and not found):
             return None
-        return found + [one for one in given if one[0].startswith(impersonation.PREFIX)]
+        return found + [one for one in given if one[0].startswith(IMPERSONATE)]

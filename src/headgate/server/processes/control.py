@@ -23,7 +23,7 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from headgate.inspect.api import InspectApi
-from headgate.inspect.backtest import BacktestApi, Backtests
+from headgate.inspect.backtest import Backtests
 from headgate.inspect.catalogue import Catalogues, EventTypeCreator
 from headgate.inspect.file_records import FileRecords
 from headgate.inspect.find import Records
@@ -195,7 +195,7 @@ def application(
     every = [
         *InspectApi(records, store, Catalogues(follower, store)).routes(),
         *SummaryApi(store, parts, dispatchers, history, letters).routes(),
-        *BacktestApi(Backtests(store, follower.log, counter)).routes(),
+        *Backtests(store, follower.log, counter).routes(),
         *ObjectStatsApi(store, partial(RemoteStats, dispatchers, store.targets.id_of), history).routes(),
         Mount("/", api.app),
     ]

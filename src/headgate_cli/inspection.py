@@ -1,4 +1,4 @@
-"""`headgate why` and `trace`: what became of an event, for triggers and step by step."""
+"""`headgate why`, `trace`, `lint` and `summary`: what a server says of an event, of a broker's filters, of itself."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from headgate_api.errors import NotFoundError
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
 from headgate_api.event.status import status_text
 from headgate_api.limits import TRACE_EVENTS_MAX
-from headgate_api.objects.kinds import Kind
+from headgate_api.objects.kinds import API_VERSION, OWN_API_VERSION, Kind
 from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,
     Broker,
     JsonLinesOption,
+    JsonOption,
     Namespace,
     Server,
+    api_path,
+    counted,
     named_path,
     print_table,
     request,
@@ -30,6 +33,7 @@ from headgate_cli.client import (
 )
 
 _NOT_FOUND_YET: Final = "not-found-yet"
+_OTHERS_SHOWN: Final = 3
 _PARTS_SHOWN: Final = 60
 _TEXT_CHARACTERS: Final = 70
 
@@ -82,12 +86,7 @@ def why(
 
 
 def _search(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """The answer of a question about an event; the server searches its log a piece at a time.
-
-    Raises:
-        ApiRefusedError: The server refused the request.
-        NoServerError: No server answers.
-    """
+    """The answer of a question about an event; the server searches its log a piece at a time."""
     answer: dict[str, Any] = request(server, "GET", f"{path}?{urlencode(query)}")
     while answer.get("fate") == _NOT_FOUND_YET or ("fate" not in answer and "trace" not in answer and "next" in answer):
         typer.echo(f"searched back to {answer['searchedTo']}", err=True)
@@ -96,7 +95,6 @@ def _search(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _of_broker(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """The whole answer for a broker, of all its pages."""
     answer = _search(server, path, query)
     while after := answer.pop("after", ""):
         page = _search(server, path, {**query, "after": after})
@@ -152,7 +150,6 @@ _ORIGINS: Final = {
 
 
 def _entry_text(entry: dict[str, Any]) -> str:
-    """An attempt, or an end without one, for people."""
     if result := entry.get("result"):
         return f"ended: {result.replace('_', ' ')}"
     failed = f", failed ({entry['reason']})" if entry.get("reason") else ", delivered"
@@ -186,7 +183,7 @@ def trace(
         if as_json:
             typer.echo(json.dumps(found, ensure_ascii=False))
         else:
-            typer.echo(("\n" if shown else "") + "\n".join(_lines(found)))
+            typer.echo(("\n" if shown else "") + "\n".join(_trace_lines(found)))
         shown += 1
         if not every:
             break
@@ -207,7 +204,7 @@ def _traces(server: str, path: str, query: dict[str, str]) -> Iterator[dict[str,
         answer = _search(server, path, {**query, "next": answer["next"]})
 
 
-def _lines(trace: dict[str, Any]) -> list[str]:
+def _trace_lines(trace: dict[str, Any]) -> list[str]:
     found = trace["event"]
     event = found["event"]
     lines = [f"event {event['id']}  source {event['source']}  type {event['type']}  broker {found['broker']}"]
@@ -252,3 +249,98 @@ def _match_lines(match: dict[str, Any]) -> list[str]:
     elif not attempts and match["verdict"] != "error":
         lines.append("    no attempt is known: none yet, or too long ago")
     return lines
+
+
+def lint(
+    broker: Broker = BROKER_DEFAULT,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the filters of a broker: which are equal, implied by others, never or always true.
+
+    What is said is sure for every event. Filters of which nothing is said may still be related.
+
+    Example: headgate lint --broker shop/orders
+    """
+    within, _, name = full_name(broker, namespace).partition("/")
+    found = request(server, "GET", api_path(API_VERSION, within, "brokers", name, "lint"))
+    typer.echo(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(_lint_lines(found)))
+
+
+def _lint_lines(found: dict[str, Any]) -> Iterator[str]:
+    for one in found["items"]:
+        for says in _says(one):
+            yield f"{one['kind']}/{one['name']}: {says}"
+    left_out = found.get("leftOut", 0)
+    if left_out:
+        yield f"... and {left_out} more"
+    yield f"{counted(found['filters'], 'filter')} compared, {len(found['items']) + left_out or 'none'} with a remark"
+
+
+def _says(one: dict[str, Any]) -> Iterator[str]:
+    if one.get("never"):
+        yield "no event makes the filter true"
+    if one.get("always"):
+        yield "every event makes the filter true"
+    if equal := one.get("equal"):
+        yield f"the same filter as {_listed(equal)}"
+    if wider := one.get("impliedBy"):
+        yield f"all of its events also go to {_listed(wider)}"
+    if redundant := one.get("redundant"):
+        yield f"{counted(redundant, 'alternative')} without effect, contained in others of the filter"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _OTHERS_SHOWN
+    return ", ".join(names[:_OTHERS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def summary(
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="One namespace.", show_default="the whole server")
+    ] = None,
+    server: Server = SERVER_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show parts, rates, backlog, and what needs attention.
+
+    \b
+    Examples:
+      headgate summary
+      headgate summary -n shop --json
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    found = request(server, "GET", api_path(OWN_API_VERSION, namespace, "summary"))
+    typer.echo(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(_summary_lines(found)))
+
+
+def _summary_lines(found: dict[str, Any]) -> Iterator[str]:
+    waiting = [
+        f"{one['name']}{' of ' + one['server'] if one.get('server') else ''}"
+        f"{': ' if one.get('note') else ''}{one.get('note', '')}"
+        for one in found["parts"]
+        if not one["ready"]
+    ]
+    yield f"parts         {'not ready: ' + '; '.join(waiting) if waiting else 'ready'}"
+    objects = (counted(count, plural.removesuffix("s")) for plural, count in found["objects"].items())
+    yield f"objects       {', '.join(objects)}"
+    rates, latency, backlog, letters = found["rates"], found.get("latency", {}), found["backlog"], found["deadLetters"]
+    times = "".join(
+        f", {name} {1_000 * latency[name]:.1f} ms" for name in ("p50", "p99") if latency.get(name) is not None
+    )
+    yield (
+        f"last minute   {rates['received']:.1f} events/s in, {rates['delivered']:.1f} deliveries/s out, "
+        f"{rates['failed']:.1f}/s given up{times}"
+    )
+    yield (
+        f"backlog       {counted(backlog['deliveries'], 'delivery', 'deliveries')} in memory, "
+        f"{counted(backlog['lagging'], 'trigger')} with more, {counted(backlog['circuitsOpen'], 'circuit')} open"
+    )
+    yield f"dead letters  {letters['count']:,}, {letters['kept']:,} kept"
+    shown, total = found["attention"], found["attentionTotal"]
+    yield f"attention     {total}"
+    for one in shown:
+        named = f"{one['kind']} {one['namespace']}/{one['name']}"
+        yield f"  {named}  {one.get('type', '')} {one.get('reason', '')}: {one.get('message', '')}"
+    if len(shown) < total:
+        yield f"  ... and {total - len(shown)} more"

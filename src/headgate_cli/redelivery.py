@@ -1,22 +1,26 @@
-"""`headgate deadletter`: lists, sends again and discards dead letters."""
+"""`headgate deadletter` and `replay`: sends events again, those that were given up and those that are stored."""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 import typer
 
+from headgate_api.errors import InvalidInputError
 from headgate_api.event.names import NAMESPACE_DEFAULT
-from headgate_api.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT
+from headgate_api.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT, REPLAY_RATE_DEFAULT
 from headgate_api.objects.kinds import OWN_API_VERSION
 from headgate_cli.client import (
     SERVER_DEFAULT,
+    Broker,
     JsonOption,
     Namespace,
     Server,
     api_path,
+    filter_value,
     print_table,
     request,
     split_name,
@@ -25,7 +29,7 @@ from headgate_cli.client import (
 
 _HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE", "EVENT"]
 
-app = typer.Typer(no_args_is_help=True, help="Events that could not be delivered.")
+deadletters = typer.Typer(no_args_is_help=True, help="Events that could not be delivered.")
 
 Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters. Without ids: all that the options select.")]
 Trigger = Annotated[str, typer.Option("--trigger", help="Only dead letters of this trigger: NAME or NAMESPACE/NAME.")]
@@ -41,7 +45,7 @@ Until = Annotated[str, typer.Option("--until", help="Given up before this time (
 Filter = Annotated[str, typer.Option("--filter", help="Only events for which this CEL expression is true.")]
 
 
-@app.command("list")
+@deadletters.command("list")
 def list_(
     trigger: Trigger = "",
     reason: Reason = "",
@@ -75,7 +79,7 @@ def list_(
         print_table([_HEADS, *map(_row, items)])
 
 
-@app.command()
+@deadletters.command()
 def show(
     id_: Annotated[int, typer.Argument(metavar="ID", help="Id of a dead letter.")],
     namespace: Namespace = NAMESPACE_DEFAULT,
@@ -85,7 +89,7 @@ def show(
     typer.echo(json.dumps(request(server, "GET", _path(namespace, id_)), indent=2))
 
 
-@app.command()
+@deadletters.command()
 def redrive(
     ids: Ids = None,
     trigger: Trigger = "",
@@ -121,7 +125,7 @@ def redrive(
     _each_page(what, query | {"rate": rate}, ids, namespace, server, as_json=as_json)
 
 
-@app.command()
+@deadletters.command()
 def discard(
     ids: Ids = None,
     trigger: Trigger = "",
@@ -150,13 +154,7 @@ def _selection(trigger: str, reason: str, state: str, since: str, until: str, fi
 
 
 def _each_page(
-    what: tuple[str, ...],
-    query: dict[str, Any],
-    ids: list[int] | None,
-    namespace: str,
-    server: str,
-    *,
-    as_json: bool,
+    what: tuple[str, ...], query: dict[str, Any], ids: list[int] | None, namespace: str, server: str, *, as_json: bool
 ) -> None:
     """Requests page after page, to the last; `what` ends the path."""
     count = gone = 0
@@ -197,3 +195,114 @@ def _row(item: dict[str, Any]) -> list[str]:
 
 def _path(namespace: str, *names: object) -> str:
     return api_path(OWN_API_VERSION, namespace, "deadletters", *names)
+
+
+# --- replays ---------------------------------------------------------------------------------------
+
+_REPLAY_HEADS: Final = ["ID", "STATE", "BROKER", "TARGET", "PASSED", "TOTAL", "MATCHED", "DELIVERED", "DEAD", "FAILED"]
+_POLL_S: Final = 0.5
+"""How often the progress of a dry run is polled."""
+
+replays = typer.Typer(help="Send a broker's stored events to one target again.")
+
+Id = Annotated[int, typer.Argument(metavar="ID", help="Id of a replay.")]
+
+
+@replays.callback(invoke_without_command=True)
+def replay(
+    context: typer.Context,
+    target: Annotated[str, typer.Option(help="NAME or NAMESPACE/NAME of a trigger, or a URL.")] = "",
+    broker: Broker = "",
+    from_: Annotated[
+        str,
+        typer.Option("--from", help="Where it starts: earliest, a time (RFC 3339), an age (15m, 7d) or a position."),
+    ] = "earliest",
+    to: Annotated[
+        str, typer.Option(help="Where it ends, exclusive: next (now), a time, an age or a position.")
+    ] = "next",
+    filter_: Annotated[
+        str, typer.Option("--filter", help="CEL, or JSON as in spec.filter; in addition to the trigger's filter.")
+    ] = "",
+    rate: Annotated[float, typer.Option(help="Maximum number of events per second.")] = REPLAY_RATE_DEFAULT,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the events without sending them.")] = False,
+    as_json: JsonOption = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Send a broker's stored events to one target again, each with the extension headgatereplay.
+
+    The server does it after this command has ended.
+
+    Example: headgate replay --target billing --from 2026-03-04T05:06:07Z --rate 50
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if not target:
+        raise InvalidInputError("--target is missing", hint="give the name of a trigger, or a URL")
+    if "://" in target:
+        aim = {"url": target}
+    else:
+        namespace, target = split_name(target, namespace)
+        aim = {"trigger": target}
+    span = {"from": time_text(from_), "to": time_text(to)}
+    body = {"broker": broker, **aim, **span, "filter": filter_value(filter_), "rate": rate}
+    made = request(server, "POST", _replay_path(namespace), body=body | {"dryRun": dry_run})
+    if dry_run:
+        made = _ended(server, namespace, made["id"])
+    if as_json:
+        typer.echo(json.dumps(made, indent=2))
+    elif dry_run:
+        typer.echo(f"{made['matched']} of {made['eventsTotal']} events would be sent to {target}")
+    else:
+        typer.echo(f"replay {made['id']} of {made['eventsTotal']} events has begun")
+
+
+@replays.command("list")
+def list_replays(
+    as_json: JsonOption = False, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT
+) -> None:
+    """Show replays, the newest first."""
+    items = request(server, "GET", _replay_path(namespace))["items"]
+    if as_json:
+        typer.echo(json.dumps(items, indent=2))
+    elif not items:
+        typer.echo(f"no replays found in namespace {namespace}", err=True)
+    else:
+        print_table([_REPLAY_HEADS, *map(_replay_row, items)])
+
+
+@replays.command("show")
+def show_replay(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
+    """Print one replay as JSON."""
+    typer.echo(json.dumps(request(server, "GET", _replay_path(namespace, id_)), indent=2))
+
+
+@replays.command()
+def cancel(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
+    """Cancel a replay; events already sent stay sent."""
+    done = request(server, "POST", _replay_path(namespace, id_, "cancel"))
+    typer.echo(f"replay {id_} {'is cancelled' if done['cancelled'] else 'had ended'}")
+
+
+def _ended(server: str, namespace: str, id_: int) -> Any:  # noqa: ANN401 - JSON
+    """A replay once it has ended; Ctrl-C ends it."""
+    try:
+        while (found := request(server, "GET", _replay_path(namespace, id_)))["state"] == "running":
+            typer.echo(f"searched {found['eventsPassed']:,} of {found['eventsTotal']:,} events", err=True)
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        request(server, "POST", _replay_path(namespace, id_, "cancel"))
+        raise
+    if found["state"] != "done":
+        raise InvalidInputError(f"the dry run has {found['state']}: {found['problem']}")
+    return found
+
+
+def _replay_row(item: dict[str, Any]) -> list[str]:
+    fields = ("eventsPassed", "eventsTotal", "matched", "delivered", "deadLettered", "failed")
+    target = item["trigger"] or item["url"]
+    return [*(str(item[name]) for name in ("id", "state", "broker")), target, *(str(item[name]) for name in fields)]
+
+
+def _replay_path(namespace: str, *names: object) -> str:
+    return api_path(OWN_API_VERSION, namespace, "replays", *names)
