@@ -107,7 +107,7 @@ def undelivered(state: EmbeddedState) -> dict[int, set[str]]:
 
 
 def shown(moved: Moved) -> dict[str, Any]:
-    return {name: getattr(moved, name) for name in moved.__slots__}
+    return moved._asdict()
 
 
 @pytest.mark.slow
