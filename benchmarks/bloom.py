@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 
-from headgate.log.bloom import build, false_positive_rate, hash_value, might_contain
+from headgate.log.bloom import build, hash_value, might_contain
 from headgate_api.limits import BLOOM_HASHES_MAX
 
 VALUES = (10, 30, 50, 80, 200, 1_000)
@@ -17,6 +18,11 @@ SIZES = (16, 64, 128, 255)
 HITS_MIN = 1_000
 """Fewer false positives say nothing about a rate to a few percent."""
 ABOVE_MAX = 1.10
+
+
+def false_positive_rate(size_bytes: int, k: int, distinct_count: int) -> float:
+    """The rate that independent hashes would have: (1 - e^(-kn/m))^k."""
+    return float((1 - math.exp(-k * distinct_count / (size_bytes * 8))) ** k)
 
 
 def best(size_bytes: int, count: int) -> float:

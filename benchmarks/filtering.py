@@ -18,10 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.bloom import false_positive_rate
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.filter.skipping.prune import filter_value_rule
 from headgate.ingress.encode import Entries, encode
-from headgate.log.bloom import false_positive_rate, hash_count
+from headgate.log.bloom import hash_count
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter

@@ -29,8 +29,7 @@ from headgate.event.arrow import EVENT_SCHEMA
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.files import FileOps
 from headgate.log.group_commit import ChunkCommit
-from headgate.log.lookup import RecordLookup
-from headgate.log.reader import PartitionReader
+from headgate.log.reader import PartitionReader, RecordLookup
 from headgate.log.writer import Encoded, PartitionWriter
 
 DATA = b'{"order":{"id":4711,"total":99.5,"items":[{"sku":"A-1","n":2}]},"user":{"tier":"gold","country":"DE"}}'

@@ -12,8 +12,8 @@ from headgate.filter.cel.engine import Activation, FilterOutcome, OutcomeKind, c
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import decode_json
 from headgate.filter.compile.compiler import compile_cel, compile_filter
-from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel
-from headgate.filter.dialects.eventpattern.rules import Field, Pattern
+from headgate.filter.dialects.eventpattern.rules import Field
+from headgate.filter.dialects.eventpattern.to_cel import pattern_to_cel
 from headgate_api.limits import FILTER_CANONICAL_CHARACTERS_MAX
 from headgate_conformance.broker import CaseStatus
 
@@ -95,7 +95,7 @@ class EventPatternCase(msgspec.Struct):
     expect: Literal["match", "no_match", "invalid"]
 
 
-def whole_tree(field: Field, pattern: Pattern) -> tuple[str, ...]:
+def whole_tree(field: Field) -> tuple[str, ...]:
     """The tree is the JSON data: for events that are no CloudEvents, such as those of the conformance cases."""
     return ("data", *field.names)
 

@@ -11,8 +11,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.server import ServerState
 
-from headgate.ingress.connections import Connections
-from headgate.ingress.http_connection import BoundedHttpProtocol, WriteTimeoutProtocol, http_config
+from headgate.ingress.http_connection import BoundedHttpProtocol, Connections, WriteTimeoutProtocol, http_config
 
 PROTOCOL = httptools_impl.HttpToolsProtocol
 CALLED = {

@@ -20,9 +20,21 @@ from typing import NoReturn
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.pulsar import protobuf
-from headgate.filter.dialects.pulsar.dialect import JsonObject, from_json, to_json
 from headgate.filter.dialects.pulsar.to_cel import translate
-from headgate.filter.dialects.pulsar.tree import AllOf, AnyOf, Expr, Negation, Operator, Spelling, Time, Type, Value
+from headgate.filter.dialects.pulsar.tree import (
+    AllOf,
+    AnyOf,
+    Expr,
+    JsonObject,
+    Negation,
+    Operator,
+    Spelling,
+    Time,
+    Type,
+    Value,
+    from_json,
+    to_json,
+)
 from headgate.filter.dialects.pulsar.tree import predicate as checked
 
 __all__ = ["FilterExpression", "Term", "event_time", "property", "publish_time"]

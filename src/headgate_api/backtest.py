@@ -28,13 +28,10 @@ from headgate_api.objects.kinds import OWN_API_VERSION
 
 
 class WindowCount(msgspec.Struct, frozen=True):
-    """What a window of a sample, or a part of it, counted; by the same names as `counting.CountPage`.
-
-    The windows of a partition have numbers from 0 on.
-    """
+    """What a window of a sample, or a part of it, counted; by the same names as `counting.CountPage`."""
 
     partition: int
-    number: int
+    number: int  # of the partition's windows, from 0 on
     scanned: int
     taken: int
     errors: int
@@ -42,25 +39,15 @@ class WindowCount(msgspec.Struct, frozen=True):
 
 
 class BacktestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a person asks for.
+    """What a person asks for."""
 
-    Attributes:
-        filter: CEL, or an object as in a trigger's spec.filter.
-        against: A second filter; empty for none.
-        from_: Where it begins: earliest, a time, or a position.
-        to: Where it ends, exclusive: next (now), a time, or a position.
-        share: Of the stored events that are looked at, BACKTEST_SHARE_MIN to 1.
-        triggers: Whether to compare with the broker's triggers.
-        next: Of the last answer; empty to begin.
-    """
-
-    filter: str | dict[str, object] = ""
-    against: str | dict[str, object] = ""
-    from_: str = msgspec.field(name="from", default="earliest")
-    to: str = "next"
-    share: float = 1.0
-    triggers: bool = True
-    next: str = ""
+    filter: str | dict[str, object] = ""  # CEL, or an object as in a trigger's spec.filter
+    against: str | dict[str, object] = ""  # a second filter; empty for none
+    from_: str = msgspec.field(name="from", default="earliest")  # or a time, or a position
+    to: str = "next"  # where it ends, exclusive: now, a time, or a position
+    share: float = 1.0  # of the stored events that are looked at, BACKTEST_SHARE_MIN to 1
+    triggers: bool = True  # whether to compare with the broker's triggers
+    next: str = ""  # of the last answer; empty to begin
 
 
 class HourCount(msgspec.Struct, frozen=True):
@@ -78,44 +65,25 @@ class TriggerOverlap(msgspec.Struct, frozen=True):
 
 
 class BacktestPage(msgspec.Struct, frozen=True, rename="camel"):
-    """One answer.
+    """One answer."""
 
-    Attributes:
-        of: Which filter this page counted: `filter` or `against`.
-        stored: Stored events, of all brokers, from the beginning to the end.
-        passed: How many of them have been passed for `of`.
-        scanned: In this page: those looked at, or ruled out by the headers of their chunks.
-        taken: Of these, the broker's events of which the filter is true.
-        errors: Those for which it is an error.
-        hours: Events taken by the hour in which they were stored.
-        both: Events taken that `against` takes too, in pages of `filter`.
-        compared: Events taken that were compared with the triggers.
-        triggers: For each trigger, in pages of `filter`.
-        triggers_left_out: Triggers beyond BACKTEST_TRIGGERS_MAX, which are not compared.
-        chunks_read: Whose bodies were read.
-        chunks_skipped: Passed over by their headers.
-        windows: Of a sample: what each window counted, for the margin of error. The first and
-            the last may be parts of windows.
-        next: Where to go on; empty at the end.
-    """
-
-    of: str
-    stored: int
-    passed: int
-    scanned: int
-    taken: int
-    errors: int
-    hours: list[HourCount]
-    both: int
-    compared: int
-    triggers: list[TriggerOverlap]
-    chunks_read: int
-    chunks_skipped: int
+    of: str  # which filter this page counted: `filter` or `against`
+    stored: int  # events, of all brokers, from the beginning to the end
+    passed: int  # how many of them have been passed for `of`
+    scanned: int  # in this page: those looked at, or ruled out by the headers of their chunks
+    taken: int  # of these, the broker's events of which the filter is true
+    errors: int  # those for which it is an error
+    hours: list[HourCount]  # events taken by the hour in which they were stored
+    both: int  # events taken that `against` takes too, in pages of `filter`
+    compared: int  # events taken that were compared with the triggers
+    triggers: list[TriggerOverlap]  # for each trigger, in pages of `filter`
+    chunks_read: int  # whose bodies were read
+    chunks_skipped: int  # passed over by their headers
     api_version: str = msgspec.field(default=OWN_API_VERSION)
     kind: str = "FilterBacktest"
-    triggers_left_out: int = 0
-    windows: list[WindowCount] = []
-    next: str = ""
+    triggers_left_out: int = 0  # those beyond BACKTEST_TRIGGERS_MAX, which are not compared
+    windows: list[WindowCount] = []  # of a sample, for the margin of error; the first and the last may be parts
+    next: str = ""  # where to go on; empty at the end
 
 
 CONFIDENCE: Final = 0.95
@@ -143,7 +111,6 @@ class SampleSums:
         """Of the count and the events scanned, a window each."""
 
     def add(self, window: WindowCount) -> None:
-        """The next window, or a further part of the last one."""
         last = self._open
         if last is not None and (last.partition, last.number) == (window.partition, window.number):
             sums = (getattr(last, name) + getattr(window, name) for name in ("scanned", *COUNTS))
@@ -182,7 +149,6 @@ class SampleSums:
         return max(0.0, squares) / (windows - 1) / windows / mean**2
 
     def _close(self) -> None:
-        """Adds the window that has been open."""
         window, self._open = self._open, None
         if window is None:
             return
@@ -232,41 +198,24 @@ class TriggerResult(msgspec.Struct, frozen=True):
 class BacktestSummary(msgspec.Struct, frozen=True, rename="camel"):
     """What a backtest has found. Where `sampled`, counts are estimates for all events.
 
-    Attributes:
-        stored: Stored events, of all brokers, from the beginning to the end.
-        scanned: Those looked at, or ruled out by the headers of their chunks, for the filter.
-        complete: Whether it came to the end.
-        taken: The broker's events that the filter takes.
-        errors: Those for which it is an error.
-        against: Events that the second filter takes.
-        against_errors: Those for which that one is an error.
-        both: Events that both take.
-        hours: By the hour in which they were stored.
-        hours_left_out: Hours beyond BACKTEST_HOURS_MAX.
-        intervals: Where `sampled` and `complete`: for `taken`, `errors`, `against`, `againstErrors` and `both` between
-            which counts the true one lies. Empty where too few windows were looked at.
-        confidence: For which share of all samples it does.
-        triggers: Those that take most of the events first.
-        triggers_left_out: Triggers that were not compared.
-        triggers_estimated: Whether fewer events were compared with the triggers than taken.
-        chunks_read: Whose bodies were read.
-        chunks_skipped: Passed over by their headers.
+    Where it is `complete`, too, `intervals` says for `taken`, `errors`, `against`, `againstErrors` and `both` between
+    which counts the true one lies; it is empty where too few windows were looked at.
     """
 
-    stored: int
-    scanned: int
-    complete: bool
+    stored: int  # events, of all brokers, from the beginning to the end
+    scanned: int  # those looked at, or ruled out by the headers of their chunks, for the filter
+    complete: bool  # whether it came to the end
     sampled: bool
-    taken: int
-    errors: int
-    against: int | None
-    against_errors: int | None
-    both: int | None
+    taken: int  # the broker's events that the filter takes
+    errors: int  # those for which it is an error
+    against: int | None  # events that the second filter takes
+    against_errors: int | None  # those for which that one is an error
+    both: int | None  # events that both take
     hours: list[HourResult]
-    hours_left_out: int
-    triggers: list[TriggerResult]
-    triggers_left_out: int
-    triggers_estimated: bool
+    hours_left_out: int  # those beyond BACKTEST_HOURS_MAX
+    triggers: list[TriggerResult]  # those that take most of the events first
+    triggers_left_out: int  # those that were not compared
+    triggers_estimated: bool  # whether fewer events were compared with the triggers than taken
     chunks_read: int
     chunks_skipped: int
     intervals: dict[str, Interval] = {}
@@ -311,7 +260,6 @@ class BacktestResult:
             self._both_of[trigger.name] = self._both_of.get(trigger.name, 0.0) + trigger.both
 
     def summary(self) -> BacktestSummary:
-        """What they say together. Raises ValueError without a page."""
         last = self._last
         if last is None:
             raise ValueError("a backtest without a page")

@@ -21,11 +21,7 @@ class TokenSource:
         return bool(self._text or self._path is not None)
 
     def token(self) -> str:
-        """The token as it is now; empty without one.
-
-        Raises:
-            InvalidInputError: The file cannot be read, or holds no token.
-        """
+        """The token as it is now; empty without one. Raises InvalidInputError where the file holds none."""
         if self._path is not None:
             try:
                 found = self._path.stat()
@@ -48,8 +44,7 @@ class TokenSource:
     def header(self, host: str, *, is_tls: bool) -> str:
         """The header `Authorization` for a server; empty without a token.
 
-        Raises:
-            InvalidInputError: There is no token in the file, or it would go over a network in the clear.
+        Raises InvalidInputError where the file holds no token, or the token would go over a network in the clear.
         """
         if not self:
             return ""

@@ -1,8 +1,4 @@
-"""The tree of errors, each with what a client and an operator need to know.
-
-`code` names the error for machines (kebab-case, stable), `retriable` tells whether the same call may
-succeed later, `http_status` is the answer where the error crosses HTTP, `hint` says what to do.
-"""
+"""The tree of errors, each with what a client and an operator need to know."""
 
 from __future__ import annotations
 
@@ -12,11 +8,10 @@ from typing import ClassVar
 class HeadgateError(Exception):
     """Root of every error that Headgate raises on purpose.
 
-    Args:
-        message: What was wrong and where, in one sentence.
-        hint: What the reader can do about it; empty when there is nothing to add.
-        detail: What is for the operator's eyes alone, such as a file and the system's words; in the text of the
-            exception, and so in the log, but never in an answer to a client.
+    `code` names it for machines (kebab-case, stable), `retriable` tells whether the same call may succeed later,
+    `http_status` is the answer where it crosses HTTP. `message` says what was wrong and where, in one sentence, `hint`
+    what the reader can do about it. `detail` is for the operator's eyes alone, such as a file and the system's words:
+    it is in the exception's text, and so in the log, but never in an answer to a client.
     """
 
     code: str = "internal"  # of the class, but a client sets the code that its server sent

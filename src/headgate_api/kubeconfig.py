@@ -71,10 +71,8 @@ def read_context(name: str, paths: str | None = None) -> KubeContext:
     """A context of the kubeconfig.
 
     Certificates and keys that the file holds itself are put into files that go with the process. `paths` are files with
-    `:` between them, of which the first that has the name counts; None for KUBECONFIG, else `~/.kube/config`.
-
-    Raises:
-        KubeconfigError: It cannot be used; the message says why.
+    `:` between them, of which the first that has the name counts; None for KUBECONFIG, else `~/.kube/config`. Raises
+    KubeconfigError.
     """
     text = paths if paths is not None else os.environ.get("KUBECONFIG", "")
     files = [Path(one) for one in text.split(os.pathsep) if one] or [Path.home() / ".kube" / "config"]
@@ -108,11 +106,8 @@ def read_context(name: str, paths: str | None = None) -> KubeContext:
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    from headgate_api.yaml_text import (  # here, because most commands need no YAML
-        YamlLimits,
-        YamlTextError,
-        only_document,
-    )
+    # Here, because most commands need no YAML.
+    from headgate_api.yaml_text import YamlLimits, YamlTextError, only_document
 
     try:
         with path.open("rb") as file:
@@ -132,7 +127,6 @@ def _document(path: Path) -> Mapping[str, Any]:
 def _named(
     documents: list[tuple[Path, Mapping[str, Any]]], plural: str, kind: str, name: str
 ) -> tuple[Path, Mapping[str, Any]]:
-    """The first entry of a name, with the file that has it."""
     names = []
     for path, document in documents:
         entries = document.get(plural) or []

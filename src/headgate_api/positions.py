@@ -27,11 +27,7 @@ def write(positions: Positions) -> str:
 
 
 def parse(token: str) -> dict[int, int]:
-    """The offsets that a token names.
-
-    Raises:
-        PositionError: It is no token.
-    """
+    """The offsets that a token names; raises PositionError where it is none."""
     pairs = [part.split(":") for part in token.split(",")] if _TOKEN.fullmatch(token) else []
     found = {int(partition): int(offset) for partition, offset in pairs}
     if not found or len(found) < len(pairs) or max(found.values()) > _OFFSET_MAX:
@@ -42,11 +38,8 @@ def parse(token: str) -> dict[int, int]:
 def read(token: str, ends: Positions) -> dict[int, int]:
     """The positions of a token; partitions that it does not name, because they are newer, begin at their start.
 
-    Args:
-        ends: Where each partition of the log ends now. Whoever began behind it would miss what comes there.
-
-    Raises:
-        PositionError: No token, of another log, or behind the end of this one.
+    `ends` says where each partition of the log ends now: whoever began behind it would miss what comes there. Raises
+    PositionError for no token, for one of another log, and for one behind the end of this one.
     """
     found = parse(token)
     if found.keys() - ends.keys():

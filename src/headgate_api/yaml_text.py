@@ -1,8 +1,7 @@
 """YAML text as plain values: the events of libyaml's parser, bounded while they come, with the types of YAML 1.2.
 
-libyaml follows YAML 1.1 in its syntax and leaves the meaning of scalars to its caller. Here `no`, `1:30` and a date
-stay the text that was written, as in YAML 1.2's core schema. The parser runs in C and holds the interpreter for one
-event at a time, so a body that is read in a thread holds up no other thread for longer.
+libyaml leaves the meaning of scalars to its caller: `no`, `1:30` and a date stay the text that was written. The parser
+holds the interpreter for one event at a time, so a body that is read in a thread holds up no other thread for longer.
 """
 
 from __future__ import annotations
@@ -43,18 +42,11 @@ class YamlTextError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class YamlLimits:
-    """What a text may hold.
+    """What a text may hold."""
 
-    Attributes:
-        depth: Levels of nesting, aliases written out.
-        values: Values of all documents together, aliases written out; None for as many as there are.
-        merges: Whether merge keys (`<<`) are taken: each copies what it names, and a chain of them grows tenfold for
-            every 65 bytes.
-    """
-
-    depth: int
-    values: int | None
-    merges: bool
+    depth: int  # levels of nesting, aliases written out
+    values: int | None  # of all documents together, aliases written out; None for as many as there are
+    merges: bool  # whether merge keys (`<<`) are taken: a chain of them grows tenfold for every 65 bytes
 
 
 def _invalid(problem: str, mark: Mark) -> MarkedYAMLError:
@@ -63,11 +55,7 @@ def _invalid(problem: str, mark: Mark) -> MarkedYAMLError:
 
 
 def documents(body: bytes, bounds: YamlLimits) -> Iterator[object]:
-    """The documents of a text that are not empty: UTF-8, with a byte order mark or without.
-
-    Raises:
-        YamlTextError: It is no YAML, or over its bounds; the message has the line.
-    """
+    """The documents of a text in UTF-8 that are not empty; raises YamlTextError for no YAML, and over its bounds."""
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -87,11 +75,7 @@ def documents(body: bytes, bounds: YamlLimits) -> Iterator[object]:
 
 
 def only_document(body: bytes, bounds: YamlLimits) -> object:
-    """The document of a text that has one; see `documents`.
-
-    Raises:
-        YamlTextError: It is no YAML, over its bounds, or holds another number of documents.
-    """
+    """The document of a text that has one; raises YamlTextError as `documents`, and for another number of them."""
     found = list(documents(body, bounds))
     if len(found) != 1:
         raise YamlTextError(f"the text holds {len(found)} documents, expected one")
@@ -100,24 +84,16 @@ def only_document(body: bytes, bounds: YamlLimits) -> object:
 
 @dataclass(slots=True)
 class _Open:
-    """A list or an object whose end has not come.
-
-    Attributes:
-        anchor: Its name for aliases.
-        size: Values in it and itself, aliases written out.
-        height: Levels below it and itself.
-        has_key: An object's next value belongs to `key`.
-        merged: Objects that merge keys named, in their order.
-    """
+    """A list or an object whose end has not come."""
 
     value: dict[Any, Any] | list[Any]
     mark: Mark
-    anchor: str | None
-    size: int = 1
-    height: int = 1
-    has_key: bool = False
+    anchor: str | None  # its name for aliases
+    size: int = 1  # values in it and itself, aliases written out
+    height: int = 1  # levels below it and itself
+    has_key: bool = False  # an object's next value belongs to `key`
     key: object = None
-    merged: list[dict[Any, Any]] | None = None
+    merged: list[dict[Any, Any]] | None = None  # objects that merge keys named, in their order
 
 
 class _Builder:
@@ -228,7 +204,6 @@ class _Builder:
             raise _invalid(f"it nests deeper than {self._bounds.depth} levels", mark)
 
     def _put(self, value: object, size: int, height: int, mark: Mark) -> None:
-        """Brings a whole value into what is around it."""
         if not self._open:
             self._root = value
             return
@@ -246,7 +221,6 @@ class _Builder:
 
 
 def _merged(value: object, mark: Mark) -> list[dict[Any, Any]]:
-    """What a merge key names."""
     named = value if isinstance(value, list) else [value]
     objects = [one for one in named if isinstance(one, dict)]
     if len(objects) != len(named):

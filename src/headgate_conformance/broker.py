@@ -1,6 +1,6 @@
 """The Broker contract: each numbered requirement as a check, run against any broker.
 
-    with Stage(Where(ingress="http://127.0.0.1:8080/default/default", api="http://127.0.0.1:8080")) as environment:
+    with CheckEnvironment(BrokerAddress("http://127.0.0.1:8080/default/default")) as environment:
         findings = run(environment)
 
 The requirements are those of Knative's control plane (C), event routing (R) and data plane (D) specifications. A check
@@ -11,7 +11,7 @@ what a bare publish URL shows is checked. What a check cannot see from outside i
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -72,9 +72,9 @@ def run(environment: CheckEnvironment, only: Iterable[str] = ()) -> list[Finding
 
 
 def _find(environment: CheckEnvironment, check: Check) -> Finding:
-    found: Callable[[CaseStatus, str], Finding] = lambda result, seen: Finding(  # noqa: E731
-        check.id, check.level, check.title, result, seen
-    )
+    def found(result: CaseStatus, seen: str) -> Finding:
+        return Finding(check.id, check.level, check.title, result, seen)
+
     for need in check.needs:
         if need not in environment.offers:
             return found(CaseStatus.SKIPPED, _WITHOUT[need])

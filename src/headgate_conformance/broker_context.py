@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import enum
 import http.client
+import itertools
 import json
 import shlex
 import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, TypeAlias
@@ -36,6 +37,9 @@ _REQUEST_S: Final = 30.0
 MUST: Final = "MUST"
 SHOULD: Final = "SHOULD"
 MAY: Final = "MAY"
+
+FAST: Final = {"backoffDelay": "PT0.05S", "backoffPolicy": "linear"}
+ONCE: Final = FAST | {"retry": 0}
 
 _KINDS: Final = {"brokers": "Broker", "triggers": "Trigger"}
 
@@ -70,41 +74,34 @@ class Facility(enum.Enum):
     METRICS = "metrics"
 
 
+RESTARTED: Final = (Facility.API, Facility.RESTART)
+COUNTED: Final = (Facility.API, Facility.METRICS)
+
+
 @dataclass(frozen=True)
 class BrokerAddress:
-    """Where a broker is.
+    """Where a broker is; what is empty is not there."""
 
-    Attributes:
-        ingress: A publish URL, for what needs no trigger.
-        api: Of the Kubernetes-style API; empty when there is none.
-        metrics: Of its numbers in Prometheus' text format; empty when there are none.
-        restart: A command that kills the broker and returns when it is ready again; empty when it must not be.
-        host: Under which the broker reaches this machine.
-        patience_s: How long something may take that must happen.
-        quiet_s: How long a check waits for something that must not happen.
-    """
-
-    ingress: str
-    api: str = ""
-    metrics: str = ""
-    restart: str = ""
-    host: str = "127.0.0.1"
-    patience_s: float = 60.0
-    quiet_s: float = 1.0
+    ingress: str  # a publish URL, for what needs no trigger
+    api: str = ""  # of the Kubernetes-style API
+    metrics: str = ""  # of its numbers in Prometheus' text format
+    restart: str = ""  # a command that kills the broker and returns when it is ready again
+    host: str = "127.0.0.1"  # under which the broker reaches this machine
+    patience_s: float = 60.0  # how long something may take that must happen
+    quiet_s: float = 1.0  # how long a check waits for something that must not happen
 
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """A request that came to a subscriber, with names of headers in lower case, at monotonic seconds."""
+    """A request that came to a subscriber."""
 
     method: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str]  # by their names in lower case
     body: bytes
-    at: float
+    at: float  # monotonic seconds
 
     @property
     def id(self) -> str:
-        """The event's, however it is sent."""
         return self.attribute("id")
 
     def attribute(self, name: str) -> str:
@@ -119,20 +116,16 @@ Respond: TypeAlias = Callable[[ReceivedRequest], Answered]
 
 @dataclass
 class Inbox:
-    """A subscriber: what came, in its order, and what it answers.
-
-    `busy` are the requests being answered now, `busy_max` the most there were.
-    """
+    """A subscriber: what came, in its order, and what it answers."""
 
     url: str
     respond: Respond
     deliveries: list[ReceivedRequest] = field(default_factory=list)
-    busy: int = 0
-    busy_max: int = 0
+    busy: int = 0  # requests being answered now
+    busy_max: int = 0  # the most there were
 
     @property
     def ids(self) -> list[str]:
-        """Of the events that came, in order."""
         return [delivery.id for delivery in self.deliveries]
 
 
@@ -140,6 +133,12 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Respond:
     """A subscriber that always answers this; `_` in a header's name stands for `-`."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda _: (status, body, named)
+
+
+def in_turn(*responds: Respond) -> Respond:
+    """A subscriber that answers like one after the other, and from then on like the last."""
+    turns = itertools.chain(responds, itertools.repeat(responds[-1]))
+    return lambda delivery: next(turns)(delivery)
 
 
 class CheckEnvironment:
@@ -170,19 +169,13 @@ class CheckEnvironment:
 
     def api(self, method: str, path: str, body: Object | None = None) -> Object:
         """A call of the API; raises BrokerApiError for any answer but 2xx."""
-        status, answered, _ = request(
-            method,
-            self.api_url(path),
-            {"content-type": "application/json"},
-            b"" if body is None else json.dumps(body).encode(),
-        )
+        headers, content = {"content-type": "application/json"}, b"" if body is None else json.dumps(body).encode()
+        status, answered, _ = request(method, self.api_url(path), headers, content)
         if not 200 <= status < 300:
             raise BrokerApiError(status, answered)
-        found: Object = json.loads(answered)
-        return found
+        return json.loads(answered)  # type: ignore[no-any-return]
 
     def restart(self) -> None:
-        """Kill the broker and start it again."""
         done = subprocess.run(shlex.split(self.where.restart), check=False, stdout=subprocess.DEVNULL)
         if done.returncode:
             raise SkippedError(f"the command of --restart ended with status {done.returncode}")
@@ -211,7 +204,6 @@ def request(method: str, url: str, headers: Mapping[str, str], body: bytes) -> A
 
 
 def _connection(url: str, timeout_s: float) -> tuple[http.client.HTTPConnection, str]:
-    """A connection to the host of a URL, and what is asked for there."""
     parts = urlsplit(url)
     path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     return http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=timeout_s), path
@@ -268,69 +260,56 @@ def _handler(environment: CheckEnvironment) -> type[BaseHTTPRequestHandler]:
 
 @dataclass(frozen=True)
 class Check:
-    """One requirement, numbered as in the contract.
-
-    Attributes:
-        level: MUST, SHOULD, ...: how binding it is.
-        needs: Without which it is skipped.
-        work: Returns what was seen.
-    """
+    """One requirement, numbered as in the contract."""
 
     id: str
-    level: str
+    level: str  # how binding it is: MUST, SHOULD, MAY
     title: str
-    needs: tuple[Facility, ...]
-    work: Callable[[CheckContext], str]
+    work: Callable[[CheckContext], str]  # returns what was seen
+    needs: tuple[Facility, ...] = (Facility.API,)  # without which it is skipped
 
 
 class CheckContext:
-    """One check's own objects and subscribers; a context manager that removes the objects.
-
-    The name is that of the check, and part of every object's name.
-    """
+    """One check's own objects, which have its name in theirs, and subscribers; a context manager that removes them."""
 
     def __init__(self, environment: CheckEnvironment, name: str) -> None:
         self.environment = environment
+        self.ingress = environment.where.ingress
         self._name = name
-        self._made: list[str] = []
+        self._made: list[tuple[str, str]] = []
 
     def __enter__(self) -> CheckContext:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for path in reversed(self._made):
+        for kind, name in reversed(self._made):
             try:
-                self.environment.api("DELETE", path)
+                self.environment.api("DELETE", f"{kind}/{self.named(name)}")
             except (BrokerApiError, ViolationError):
                 continue  # gone already, or the broker does not answer any more
 
     # --- objects --------------------------------------------------------------------------------------
 
     def named(self, name: str) -> str:
-        """The full name of an object of this check."""
         return f"hgc-{self.environment.run}-{self._name}-{name}"
 
     def create(self, kind: str, name: str, spec: Object, **annotations: str) -> Object:
-        """Create an object; raises BrokerApiError when the API refuses it."""
         metadata: Object = {"name": self.named(name), "namespace": NAMESPACE}
         if annotations:
             metadata["annotations"] = annotations
         body = {"apiVersion": GROUP, "kind": _KINDS[kind], "metadata": metadata, "spec": spec}
-        self._made.append(f"{kind}/{self.named(name)}")
+        self._made.append((kind, name))
         return self.environment.api("POST", kind, body)
 
     def get(self, kind: str, name: str) -> Object:
-        """An object as it is now."""
         return self.environment.api("GET", f"{kind}/{self.named(name)}")
 
     def replace(self, kind: str, name: str, change: Callable[[Object], None]) -> Object:
-        """Change an object's present version and put it back."""
         found = self.get(kind, name)
         change(found)
         return self.environment.api("PUT", f"{kind}/{self.named(name)}", found)
 
     def refuses(self, what: str, work: Callable[[], object]) -> None:
-        """Raises ViolationError unless the API refuses with 4xx."""
         try:
             work()
         except BrokerApiError as refused:
@@ -347,7 +326,6 @@ class CheckContext:
     def trigger(
         self, name: str, subscriber: Inbox | Object, *, broker: str = "b", wait: bool = True, **spec: object
     ) -> None:
-        """Make a trigger; of several, only the last needs to be waited for when `all_ready` follows."""
         destination = {"uri": subscriber.url} if isinstance(subscriber, Inbox) else subscriber
         self.create("triggers", name, {"broker": self.named(broker), "subscriber": destination, **spec})
         if wait:
@@ -359,17 +337,22 @@ class CheckContext:
         self.trigger("t", inbox)
         return url, inbox
 
+    def subscriber(self, name: str, respond: Respond | None = None, *, broker: str = "b", **spec: object) -> Inbox:
+        """A new subscriber with a trigger, which is not waited for."""
+        inbox = self.inbox(name, respond)
+        self.trigger(name, inbox, broker=broker, wait=False, **spec)
+        return inbox
+
     def all_ready(self, *triggers: str) -> None:
-        """Wait until these triggers are Ready."""
-        for name in triggers:
+        """Wait until these triggers are Ready; without any, all that there are of this check."""
+        made = [name for kind, name in self._made if kind == "triggers"]
+        for name in triggers or made:
             self.ready("triggers", name)
 
     def ready(self, kind: str, name: str) -> Object:
-        """Wait until an object's present version is Ready."""
         return self.until_ready(kind, name, "True")
 
     def until_ready(self, kind: str, name: str, status: str) -> Object:
-        """Wait until an object's present version has this Ready condition."""
         found: list[Object] = []
 
         def holds() -> bool:
@@ -420,15 +403,19 @@ class CheckContext:
     # --- events ---------------------------------------------------------------------------------------
 
     def inbox(self, name: str, respond: Respond | None = None) -> Inbox:
-        """A new subscriber."""
         path = f"/{self._name}/{name}"
         url = f"http://{self.environment.where.host}:{self.environment.port}{path}"
         inbox = self.environment.inboxes[path] = Inbox(url, respond or answer(202))
         return inbox
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes = b"", method: str = "POST") -> Answered:
-        """A request to a publish URL."""
         return request(method, url, headers, body)
+
+    def accepted(self, url: str, headers: Mapping[str, str], body: bytes = b"", what: str = "a valid event") -> int:
+        """The status by which a request is accepted; raises ViolationError when it is not."""
+        status, _, _ = self.post(url, headers, body)
+        expect(200 <= status < 300, f"{what} is answered with {status}")
+        return status
 
     def publish(self, url: str, event_id: str, type_: str = "t", data: object = None, **extensions: str) -> None:
         """Publish one event in binary mode; raises ViolationError when it is not accepted."""
@@ -436,9 +423,14 @@ class CheckContext:
         headers |= {f"ce-{name}": value for name, value in extensions.items()}
         if data is not None:
             headers["content-type"] = "application/json"
-        status, _, _ = self.post(url, headers, b"" if data is None else json.dumps(data).encode())
-        if not 200 <= status < 300:
-            raise ViolationError(f"a valid event is answered with {status}")
+        self.accepted(url, headers, b"" if data is None else json.dumps(data).encode())
+
+    def publish_all(self, url: str, ids: Iterable[object], type_: str = "t") -> list[str]:
+        """Publish an event for each of these ids; they as texts."""
+        published = list(map(str, ids))
+        for event_id in published:
+            self.publish(url, event_id, type_)
+        return published
 
     def happens(self, holds: Callable[[], bool]) -> bool:
         """Whether something comes to hold in time."""
@@ -457,6 +449,11 @@ class CheckContext:
             time.sleep(POLL_S)
             if (now := count()) > most:
                 most, since = now, time.monotonic()
+
+    def missing(self, inbox: Inbox, event_ids: Iterable[str]) -> set[str]:
+        """Wait until these events have come; those that have not."""
+        self.happens(lambda: set(event_ids) <= set(inbox.ids))
+        return set(event_ids) - set(inbox.ids)
 
     def arrive(self, inbox: Inbox, *event_ids: str, what: str = "") -> None:
         """Wait until exactly these events have come, once each, and no other in a while; in any order."""

@@ -9,10 +9,10 @@ from headgate_conformance.broker_context import (
     MAY,
     MUST,
     NAMESPACE,
+    ONCE,
     SHOULD,
     Check,
     CheckContext,
-    Facility,
     Object,
     ViolationError,
     answer,
@@ -22,24 +22,21 @@ from headgate_conformance.broker_context import (
 
 _CLASS: Final = "eventing.knative.dev/broker.class"
 _NOBODY: Final = {"ref": {"apiVersion": "v1", "kind": "Service", "name": "nobody-there", "namespace": NAMESPACE}}
-_ONCE: Final = {"retry": 0, "backoffDelay": "PT0.05S", "backoffPolicy": "linear"}
 
 
 def _address(context: CheckContext) -> str:
     url = context.broker()
     structured = b'{"specversion":"1.0","id":"2","source":"/c","type":"t","data":{"a":1}}'
     context.publish(url, "1", data={"a": 1})
-    status, _, _ = context.post(url, {"content-type": "application/cloudevents+json"}, structured)
-    expect(200 <= status < 300, f"an event in structured mode is answered with {status}")
+    headers = {"content-type": "application/cloudevents+json"}
+    context.accepted(url, headers, structured, "an event in structured mode")
     return "binary and structured mode accepted at status.address.url"
 
 
 def _all_triggers(context: CheckContext) -> str:
     url = context.broker()
-    inboxes = [context.inbox(str(n)) for n in range(3)]
-    for number, inbox in enumerate(inboxes):
-        context.trigger(str(number), inbox, wait=False)
-    context.all_ready("0", "1", "2")
+    inboxes = [context.subscriber(str(n)) for n in range(3)]
+    context.all_ready()
     context.publish(url, "1")
     for inbox in inboxes:
         context.arrive(inbox, "1")
@@ -99,12 +96,12 @@ def _config_immutable(context: CheckContext) -> str:
 
 
 def _early_trigger(context: CheckContext) -> str:
-    context.trigger("t", context.inbox("t"), wait=False)
+    context.subscriber("t")
     return "accepted"
 
 
 def _unready_without_broker(context: CheckContext) -> str:
-    context.trigger("t", context.inbox("t"), wait=False)
+    context.subscriber("t")
     ready = ready_of(context.until_ready("triggers", "t", "False"))
     text = f"{ready.get('reason', '')} {ready.get('message', '')}"
     expect("broker" in text.lower(), f"Ready is False, but neither reason nor message names the broker: {text}")
@@ -112,11 +109,10 @@ def _unready_without_broker(context: CheckContext) -> str:
 
 
 def _ready_with_broker(context: CheckContext) -> str:
-    inbox = context.inbox("t")
-    context.trigger("t", inbox, wait=False)
+    inbox = context.subscriber("t")
     context.until_ready("triggers", "t", "False")
     url = context.broker()
-    context.all_ready("t")
+    context.all_ready()
     context.publish(url, "1")
     context.arrive(inbox, "1")
     return "Ready=True once the broker is there; an event then comes"
@@ -173,21 +169,16 @@ def _all_future_events(context: CheckContext) -> str:
     for number in range(3):
         inbox = context.inbox(str(number))
         context.trigger(str(number), inbox)
-        ids = [f"{number}-{n}" for n in range(20)]
-        for event_id in ids:
-            context.publish(url, event_id)
-        context.happens(lambda inbox=inbox, ids=ids: set(ids) <= set(inbox.ids))  # type: ignore[misc]
-        missing = set(ids) - set(inbox.ids)
+        ids = context.publish_all(url, [f"{number}-{n}" for n in range(20)])
+        missing = context.missing(inbox, ids)
         expect(not missing, f"{len(missing)} of 20 events published right after Ready=True did not come")
     return "3 times: all of 20 events published at once after Ready=True came"
 
 
 def _one_broker(context: CheckContext) -> str:
     url, other = context.broker(), context.broker("other")
-    inbox, elsewhere = context.inbox("t"), context.inbox("elsewhere")
-    context.trigger("t", inbox, wait=False)
-    context.trigger("elsewhere", elsewhere, broker="other")
-    context.all_ready("t")
+    inbox, elsewhere = context.subscriber("t"), context.subscriber("elsewhere", broker="other")
+    context.all_ready()
     context.publish(url, "1")
     context.publish(other, "2")
     context.arrive(inbox, "1")
@@ -197,12 +188,11 @@ def _one_broker(context: CheckContext) -> str:
 
 def _destination(context: CheckContext) -> str:
     first, second = context.broker(), context.broker("second")
-    inbox = context.inbox("t")
     ref = {"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "name": context.named("second")}
     context.trigger("on", {"ref": ref}, wait=False)
     context.trigger("relative", {"ref": ref, "uri": "?a=b"}, wait=False, filter={"attributes": {"type": "none"}})
-    context.trigger("t", inbox, broker="second")
-    context.all_ready("on", "relative")
+    inbox = context.subscriber("t", broker="second")
+    context.all_ready()
     found = context.get("triggers", "on")["status"]["subscriberUri"]
     expect(found == second, "a ref to a Broker does not become its address")
     found = context.get("triggers", "relative")["status"]["subscriberUri"]
@@ -222,25 +212,22 @@ def _attributes(context: CheckContext) -> str:
         "both": {"type": "order.Paid", "tenant": "acme"},
         "source": {"source": "/conformance"},
     }
-    for name, attributes in filters.items():
-        context.trigger(name, context.inbox(name), wait=False, filter={"attributes": attributes})
-    context.all_ready(*filters)
+    inboxes = {name: context.subscriber(name, filter={"attributes": wanted}) for name, wanted in filters.items()}
+    context.all_ready()
     context.publish(url, "1", "order.Paid")
     context.publish(url, "2", "order.paid", tenant="acme")
     context.publish(url, "3", "order.Paid", tenant="acme")
     context.publish(url, "4", "order.Paid.more", tenant="Acme")
     wanted = {"exact": "13", "present": "234", "both": "3", "source": "1234"}
     for name, ids in wanted.items():
-        context.arrive(context.environment.inboxes[f"/c16/{name}"], *ids, what=f"the filter {name}")
+        context.arrive(inboxes[name], *ids, what=f"the filter {name}")
     return "presence, exact and case-sensitive values, empty for any value, several at once"
 
 
 def _no_filter(context: CheckContext) -> str:
     url = context.broker()
-    none, empty = context.inbox("none"), context.inbox("empty")
-    context.trigger("none", none, wait=False)
-    context.trigger("empty", empty, wait=False, filter={})
-    context.all_ready("none", "empty")
+    none, empty = context.subscriber("none"), context.subscriber("empty", filter={})
+    context.all_ready()
     for number in range(3):
         context.publish(url, str(number), f"type{number}")
     context.arrive(none, "0", "1", "2", what="a trigger without a filter")
@@ -252,8 +239,7 @@ def _names(context: CheckContext) -> str:
     context.broker()
     bad = ("Type", "my-ext", "my_ext", "", "ü")
     for number, name in enumerate(bad):
-        filter_ = {"attributes": {name: "x"}}
-        made = partial(context.trigger, f"bad{number}", context.inbox("t"), wait=False, filter=filter_)
+        made = partial(context.subscriber, f"bad{number}", filter={"attributes": {name: "x"}})
         context.refuses(f"the attribute name {name!r}", made)
     context.trigger("good", context.inbox("good"), filter={"attributes": {"ext1": "x", "type": "y"}})
     return f"{len(bad)} invalid names are refused, valid ones are not"
@@ -279,13 +265,13 @@ def _written_together(context: CheckContext) -> str:
 
 def _override(context: CheckContext) -> str:
     brokers, own = context.inbox("brokers"), context.inbox("own")
-    url = context.broker(delivery=_ONCE | {"deadLetterSink": {"uri": brokers.url}})
+    url = context.broker(delivery=ONCE | {"deadLetterSink": {"uri": brokers.url}})
     failing = context.inbox("failing", answer(500))
     context.trigger("inherits", failing, wait=False, filter={"attributes": {"type": "a"}})
-    rules = _ONCE | {"deadLetterSink": {"uri": own.url}}
+    rules = ONCE | {"deadLetterSink": {"uri": own.url}}
     context.trigger("own", failing, wait=False, filter={"attributes": {"type": "b"}}, delivery=rules)
-    context.trigger("any", failing, wait=False, filter={"attributes": {"type": "c"}}, delivery=_ONCE)
-    context.all_ready("inherits", "own", "any")
+    context.trigger("any", failing, wait=False, filter={"attributes": {"type": "c"}}, delivery=ONCE)
+    context.all_ready()
     for event_id in "abc":
         context.publish(url, event_id, event_id)
     context.arrive(brokers, "a", what="the broker's dead-letter sink")
@@ -294,26 +280,25 @@ def _override(context: CheckContext) -> str:
     return "a trigger with any option of its own uses none of its broker's, not even the sink"
 
 
-_API: Final = (Facility.API,)
 CHECKS: Final = (
-    Check("C01", MUST, "A Ready Broker has status.address.url and accepts all valid events there", _API, _address),
-    Check("C02", MUST, "A Ready Broker forwards events to every associated Ready Trigger", _API, _all_triggers),
-    Check("C03", MUST, "A Broker's deadLetterSink is resolved before it is Ready", _API, _broker_sink),
-    Check("C04", SHOULD, "The class is selected by annotation, and defaulted", _API, _class_default),
-    Check("C05", MUST, "A Broker's class is immutable", _API, _class_immutable),
-    Check("C06", MUST, "A Broker's spec.config is immutable", _API, _config_immutable),
-    Check("C07", MAY, "A Trigger may be created before its Broker", _API, _early_trigger),
-    Check("C08", MUST, "Such a Trigger is not Ready, with the reason", _API, _unready_without_broker),
-    Check("C09", SHOULD, "A Trigger becomes Ready when its Broker does", _API, _ready_with_broker),
-    Check("C10", MUST, "subscriberUri is set before Ready, empty when it cannot be resolved", _API, _subscriber_uri),
-    Check("C11", MUST, "A Trigger's deadLetterSink is resolved before it is Ready", _API, _trigger_sink),
-    Check("C12", MUST, "spec.broker never changes; subscriber and filter can", _API, _mutable),
-    Check("C13", MUST, "Ready means that all future matching events are sent", _API, _all_future_events),
-    Check("C14", MUST, "A Trigger belongs to exactly one Broker", _API, _one_broker),
-    Check("C15", MUST, "Destinations: ref, uri, uri relative to ref; errors are Ready=False", _API, _destination),
-    Check("C16", MUST, "The attributes filter: present, exact, case-sensitive, empty for any", _API, _attributes),
-    Check("C17", MUST, "No filter means all events", _API, _no_filter),
-    Check("C18", MUST, "Invalid attribute names in filters are rejected", _API, _names),
-    Check("C19", MUST, "Conditions are written together with observedGeneration", _API, _written_together),
-    Check("C20", MUST, "A Trigger's delivery replaces the Broker's as a whole", _API, _override),
+    Check("C01", MUST, "A Ready Broker has status.address.url and accepts all valid events there", _address),
+    Check("C02", MUST, "A Ready Broker forwards events to every associated Ready Trigger", _all_triggers),
+    Check("C03", MUST, "A Broker's deadLetterSink is resolved before it is Ready", _broker_sink),
+    Check("C04", SHOULD, "The class is selected by annotation, and defaulted", _class_default),
+    Check("C05", MUST, "A Broker's class is immutable", _class_immutable),
+    Check("C06", MUST, "A Broker's spec.config is immutable", _config_immutable),
+    Check("C07", MAY, "A Trigger may be created before its Broker", _early_trigger),
+    Check("C08", MUST, "Such a Trigger is not Ready, with the reason", _unready_without_broker),
+    Check("C09", SHOULD, "A Trigger becomes Ready when its Broker does", _ready_with_broker),
+    Check("C10", MUST, "subscriberUri is set before Ready, empty when it cannot be resolved", _subscriber_uri),
+    Check("C11", MUST, "A Trigger's deadLetterSink is resolved before it is Ready", _trigger_sink),
+    Check("C12", MUST, "spec.broker never changes; subscriber and filter can", _mutable),
+    Check("C13", MUST, "Ready means that all future matching events are sent", _all_future_events),
+    Check("C14", MUST, "A Trigger belongs to exactly one Broker", _one_broker),
+    Check("C15", MUST, "Destinations: ref, uri, uri relative to ref; errors are Ready=False", _destination),
+    Check("C16", MUST, "The attributes filter: present, exact, case-sensitive, empty for any", _attributes),
+    Check("C17", MUST, "No filter means all events", _no_filter),
+    Check("C18", MUST, "Invalid attribute names in filters are rejected", _names),
+    Check("C19", MUST, "Conditions are written together with observedGeneration", _written_together),
+    Check("C20", MUST, "A Trigger's delivery replaces the Broker's as a whole", _override),
 )

@@ -23,10 +23,9 @@ from headgate.delivery.events import EventGoneError, Events, LogEvents
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.outbox.reader import Backlog, OutboxReader, OutboxRow
+from headgate.outbox.reader import Backlog, ChunkRowPlaces, OutboxReader, OutboxRow, RowPlaces
 from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
-from headgate.subscriptions.sources import ChunkRowPlaces, RowPlaces
 from tests.backend.dispatch_feed import SOURCES, Feed, made_event
 from tests.backend.outbox_stream import BROKER, OUTBOX_PARTITIONS, outbox_config
 from tests.backend.stores import deployed

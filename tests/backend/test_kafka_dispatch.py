@@ -15,6 +15,7 @@ from clusters.kafka import Kafka
 
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.outbox_reader import OutboxMember
+from headgate.delivery.scheduler import Scheduler
 from headgate.server.processes.kafka.dispatcher import KafkaDispatcher, kafka_dispatcher
 from headgate.server.processes.kafka.partition import KafkaDispatcherOptions
 from headgate_api import limits
@@ -81,13 +82,16 @@ async def taken(_: int) -> int:
     return 202
 
 
+def schedulers_of(dispatcher: KafkaDispatcher) -> list[Scheduler]:
+    return [each.deliveries.scheduler for each in dispatcher.partitions.values() if each.deliveries is not None]
+
+
 def live_counts(dispatcher: KafkaDispatcher) -> list[int]:
-    return [each.scheduler.live_count for each in dispatcher.partitions.values() if each.scheduler is not None]
+    return [each.live_count for each in schedulers_of(dispatcher)]
 
 
 def lagging(dispatcher: KafkaDispatcher) -> set[int]:
-    schedulers = [each.scheduler for each in dispatcher.partitions.values() if each.scheduler is not None]
-    return {state.target.id for each in schedulers for state in each.behind if state.lag is not None}
+    return {state.target.id for each in schedulers_of(dispatcher) for state in each.behind if state.lag is not None}
 
 
 @pytest.mark.slow
@@ -161,8 +165,8 @@ def test_an_orderly_change_of_owners_repeats_nothing_and_keeps_dead_letters(
 
             def letters(*dispatchers: KafkaDispatcher) -> int:
                 partitions = [each for dispatcher in dispatchers for each in dispatcher.partitions.values()]
-                found = [each.dead_letters for each in partitions]
-                return sum(each.totals.kept for each in found if each is not None)
+                found = [each.deliveries for each in partitions]
+                return sum(each.dead_letters.totals.kept for each in found if each is not None)
 
             async with dispatching(config, tmp_path / "a", routes) as first:
                 await asyncio.to_thread(feed.store, 100)

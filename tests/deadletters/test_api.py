@@ -21,7 +21,7 @@ from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate_cli import redelivery
-from tests.deadletters.test_sender import letter
+from tests.deadletters.test_sender import letter, page
 from tests.delivery.harness import attempt_service, event, target
 
 BASE = "/apis/headgate.dev/v1/namespaces/default/deadletters"
@@ -71,7 +71,7 @@ class Api:
 
     @property
     def states(self) -> list[DeadLetterState]:
-        return [one.state for one in self.store.reader.page("TRUE", (), after=0, limit=100)]
+        return [one.state for one in page(self.store.reader)]
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 def test_dead_letters_of_a_trigger_that_is_gone_stay_kept_and_are_told(api: Api) -> None:
     api.store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(3)], [], [])
-    api.gone = {one.target for one in api.store.reader.page("TRUE", (), after=0, limit=9)}
+    api.gone = {one.target for one in page(api.store.reader)}
     answer = api.post("redrive")
     assert (answer["count"], answer["gone"]) == (0, 3)
     assert api.states == [DeadLetterState.KEPT] * 3
@@ -92,14 +92,14 @@ def test_dead_letters_of_a_trigger_that_is_gone_stay_kept_and_are_told(api: Api)
 
 def test_dead_letters_are_sent_to_another_trigger(api: Api) -> None:
     api.store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(3)], [], [])
-    api.gone = {one.target for one in api.store.reader.page("TRUE", (), after=0, limit=9)}
+    api.gone = {one.target for one in page(api.store.reader)}
     status, answer = api.ask("POST", f"{BASE}/redrive/heir", b"{}")
     assert (status, "no trigger 'heir' in namespace 'default'" in answer["message"]) == (404, True), answer
     assert api.states == [DeadLetterState.KEPT] * 3, "nothing was done"
     api.triggers = {"default/heir"}
     answer = api.post("redrive/heir", rate=1)
     assert (answer["count"], answer["gone"]) == (3, 0)
-    found = api.store.reader.page("TRUE", (), after=0, limit=9)
+    found = page(api.store.reader)
     assert {(one.target, one.trigger, one.state, one.broker) for one in found} == {
         (77, "default/heir", DeadLetterState.REDRIVING, target(77, "").broker)
     }

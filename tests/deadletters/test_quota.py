@@ -18,7 +18,7 @@ from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe.metrics import QUOTA_DEAD_LETTERS
 from headgate_api import limits
 from headgate_api.objects.kinds import Kind, ObjectKey
-from tests.deadletters.test_sender import letter
+from tests.deadletters.test_sender import letter, page
 from tests.delivery.harness import (
     EventLog,
     Routes,
@@ -65,7 +65,7 @@ def test_the_store_knows_what_each_namespace_has_through_everything(tmp_path: Pa
     each = opened.totals().bytes // 8
     assert opened.held == {"a": 5, "b": 3}
     assert opened.held_bytes == {"a": 5 * each, "b": 3 * each}
-    (first, second, *_) = opened.reader.page("TRUE", (), after=0, limit=9)
+    (first, second, *_) = page(opened.reader)
     opened.apply([], [Ended(first.id, first.state), Ended(first.id, first.state), Ended(999, first.state)], [])
     assert opened.held == {"a": 4, "b": 3}
     assert opened.discard([second.id, second.id, 888]) == 1
@@ -95,7 +95,7 @@ def test_one_more_waits_until_there_is_room_or_the_limit_is_raised(
         assert not waiting.done()
         assert quotas.show() == {DEAD_LETTERS: {"default": 2}}
         assert {name: gauge.value for name, gauge in QUOTA_DEAD_LETTERS.children.items()} == {"default": 2}
-        (first, *_) = dead._store.reader.page("TRUE", (), after=0, limit=9)
+        (first, *_) = page(dead._store.reader)
         await dead.discard([first.id])
         await waiting
         waiting = asyncio.create_task(dead.put(letter(3, trigger="default/t")))
@@ -132,7 +132,7 @@ def test_without_a_quota_a_namespace_has_its_share_of_the_store(
         await dead.put(letter(0, target=9, trigger="quiet/t"))
         assert not waiting.done()
         assert dead._store.held == {"loud": 6, "quiet": 1}
-        ids = [one.id for one in dead._store.reader.page("TRUE", (), after=0, limit=3)]
+        ids = [one.id for one in page(dead._store.reader, limit=3)]
         await dead.discard(ids)
         await waiting
         await asyncio.gather(*(dead.put(letter(n, target=n, trigger=f"ns{n}/t")) for n in range(3)))

@@ -66,9 +66,13 @@ def letter(position: int = 0, **changes: object) -> StoredDeadLetter:
     return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
 
 
+def page(reader: DeadLetterReader, where: str = "TRUE", limit: int = 10_000) -> list[StoredDeadLetter]:
+    return [stored for one in reader.summaries(where, (), after=0, limit=limit) if (stored := reader.get(one.id))]
+
+
 def letters(data: Path) -> list[StoredDeadLetter]:
     with DeadLetterReader.open(DispatcherDirectory.of(data, 0).dead_letters) as stored:
-        return stored.page("TRUE", (), after=0, limit=10_000)
+        return page(stored)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +441,7 @@ def test_a_letter_of_a_trigger_that_is_gone_goes_to_another_one(tmp_path: Path, 
     async def work() -> None:
         async with Sending(tmp_path, target(2, "http://heir/", cel=cel, dead_letter_uri="")) as sending:
             await sending.work.put(dataclasses.replace(letter(sink=""), state=DeadLetterState.KEPT))
-            (kept,) = [one.id for one in sending.store.reader.page("TRUE", (), after=0, limit=9)]
+            (kept,) = [one.id for one in page(sending.store.reader)]
             assert await sending.work.redrive([kept], pace_us=0, to=sending.targets[2]) == 1
             await until(lambda: sending.net.got == ["e0"])
             await until(lambda: not sending.store.totals().count)
@@ -519,7 +523,7 @@ def store(tmp_path: Path):
 def test_letters_come_back_as_they_went_and_only_once(store: DeadLetterStore):
     one = letter(7, data=b"\x00\xff", sink="http://sink/", due_us=5)
     assert store.apply([one, one], [], []) == 2
-    (found,) = store.reader.page("TRUE", (), after=0, limit=9)
+    (found,) = page(store.reader)
     assert dataclasses.replace(found, id=0) == one
     assert store.totals().count == 1
     assert store.totals().bytes > len(one.event.data or b"")
@@ -534,12 +538,12 @@ def test_letters_come_back_as_they_went_and_only_once(store: DeadLetterStore):
 
 def test_a_redrive_keeps_its_pace_over_pages_and_a_restart(store: DeadLetterStore):
     store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(6)], [], [])
-    ids = [one.id for one in store.reader.page("TRUE", (), after=0, limit=9)]
+    ids = [one.id for one in page(store.reader)]
     assert store.redrive(ids[:3], now_us=1_000, pace_us=100) == 3
     assert store.redrive(ids[2:5], now_us=1_000, pace_us=100) == 2, "one is on its way already"
 
     def due() -> list[int]:
-        return [one.due_us for one in store.reader.page("state = 'redriving'", (), after=0, limit=9)]
+        return [one.due_us for one in page(store.reader, "state = 'redriving'")]
 
     assert due() == [1_000, 1_100, 1_200, 1_300, 1_400]
     store.resume(1_250)
@@ -555,9 +559,9 @@ def test_a_redrive_waits_neither_for_other_triggers_nor_for_a_letter_in_back_off
         [], [], [Reschedule(1, DeadLetterState.REDRIVING, DeadLetterState.REDRIVING, 1, 7, 86_400_000_000, "429")]
     )
     assert store.redrive([2, 3], now_us=2_000, pace_us=100) == 2
-    assert [one.due_us for one in store.reader.page("id > 1", (), after=0, limit=9)] == [2_000, 2_000]
+    assert [one.due_us for one in page(store.reader, "id > 1")] == [2_000, 2_000]
     store.resume(5_000)
-    assert [one.due_us for one in store.reader.page("TRUE", (), after=0, limit=9)] == [86_400_000_000, 5_000, 5_000]
+    assert [one.due_us for one in page(store.reader)] == [86_400_000_000, 5_000, 5_000]
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -580,7 +584,7 @@ def test_redrives_with_different_rates_keep_each_its_own_pauses_over_a_restart(s
     store.redrive([1, 2, 3], now_us=0, pace_us=10)
     store.redrive([4], now_us=0, pace_us=1_000)
     store.resume(500)
-    assert [one.due_us for one in store.reader.page("TRUE", (), after=0, limit=9)] == [500, 510, 520, 1_520]
+    assert [one.due_us for one in page(store.reader)] == [500, 510, 520, 1_520]
 
 
 def test_where_a_redrive_begins_is_looked_up_in_an_index(store: DeadLetterStore):
@@ -593,7 +597,7 @@ def test_a_letter_that_the_other_trigger_has_itself_stays(store: DeadLetterStore
     heir = target(2, "http://heir/")
     store.apply([letter(0), letter(1), letter(0, target=2, trigger=heir.name)], [], [])
     assert store.redrive([1, 2], now_us=5, pace_us=0, to=heir) == 1
-    found = {one.id: (one.target, one.state) for one in store.reader.page("TRUE", (), after=0, limit=9)}
+    found = {one.id: (one.target, one.state) for one in page(store.reader)}
     assert found[1] == (1, DeadLetterState.SENDING)
     assert found[2] == (2, DeadLetterState.REDRIVING)
 
@@ -601,5 +605,5 @@ def test_a_letter_that_the_other_trigger_has_itself_stays(store: DeadLetterStore
 def test_room_counts_within_a_transaction(store: DeadLetterStore, monkeypatch):
     monkeypatch.setattr(limits, "DEADLETTERS_MAX", 2)
     assert store.apply([letter(n) for n in range(5)], [], []) == 2
-    (first, _) = store.reader.page("TRUE", (), after=0, limit=9)
+    (first, _) = page(store.reader)
     assert store.apply([letter(9)], [Ended(first.id, DeadLetterState.SENDING)], []) == 1

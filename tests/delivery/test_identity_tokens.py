@@ -11,10 +11,9 @@ import jwt
 import pytest
 
 from headgate.auth.user import subject_of
-from headgate.delivery.authentication import Access, RequestAuthentication
+from headgate.delivery.authentication import Access, Identity, IdentityTokens, RequestAuthentication
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import SYSTEM, Outcome
-from headgate.delivery.tokens import Identity, IdentityTokens
 from headgate.objects.store.store import Store
 from headgate.storage.keyring import Keyring
 from headgate_api.limits import SIGNING_KEY_EARLY_S, SIGNING_KEY_LIFE_S

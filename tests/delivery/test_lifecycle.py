@@ -228,7 +228,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def permits_agree(self) -> None:
-        for slow, count in self.permits.taken.items():
+        for slow, count in self.permits.counts.taken.items():
             assert count == sum(state.slow is slow for state, _ in self.attempts)
         for state in self.states:
             attempts = [attempt for of, attempt in self.attempts if of is state]

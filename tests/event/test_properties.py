@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from headgate.event.arrow import StoredEvent, from_batch, from_batch_all, to_batch
 from headgate_api.event.errors import EventError
-from headgate_api.event.fast_path import BatchFastPath
 from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON, canonical, decode_request, encode_binary
-from headgate_api.event.json_format import decode_batch, decode_event, encode_batch, encode_event
+from headgate_api.event.json_format import BatchFastPath, decode_batch, decode_event, encode_batch, encode_event
 from headgate_api.event.model import DataKind, Event
 from tests.event.strategies import events, usual_events
 

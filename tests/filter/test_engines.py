@@ -52,6 +52,21 @@ EXAMPLES: dict[str, tuple[object, tuple[object, ...]]] = {
     "_whole_address": ({"detail": {"ip": [{"cidr": "::1/128"}]}}, ({"detail": {"ip": [{"cidr": "10.0.0.0/24"}]}},)),
 }
 
+ENGINES = {
+    "_null_compared": "dev.cel",
+    "_duration_milliseconds": "cel-go",
+    "_class_of_letters": "cel-js",
+    "_lax_conversion": "engines that follow RFC 3339 strictly",
+    "_mixed_operators": "the SDKs of Go and Java",
+    "_missing_before_or": "the SDK of Java",
+    "_one_character_of_many_bytes": "the SDK of Go",
+    "_compared_with_each_other": "ActiveMQ and Qpid",
+    "_unequal": "Qpid",
+    "_case_beyond_ascii": "EventBridge",
+    "_wildcard_beside_case": "EventBridge",
+    "_whole_address": "EventBridge",
+}
+
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.seen.__name__.lstrip("_"))
 def test_a_place_is_seen_in_a_valid_filter_and_names_its_engines(place):
@@ -63,7 +78,7 @@ def test_a_place_is_seen_in_a_valid_filter_and_names_its_engines(place):
         return [one for one in differences(place.dialect, of) if re.fullmatch(template, one)]
 
     (sentence,) = said(value)
-    assert place.engines in sentence
+    assert ENGINES[place.seen.__name__] in sentence
     assert [said(one) for one in others] == [[] for _ in others]
 
 

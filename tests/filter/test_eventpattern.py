@@ -17,7 +17,7 @@ from headgate.filter.cel.evaluate import program
 from headgate.filter.cel.parsing import parse
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import to_cel
-from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel
+from headgate.filter.dialects.eventpattern.to_cel import pattern_to_cel
 from headgate.filter.tools.advice import advice
 from headgate_api.event.model import DataKind, Event, ExtensionValue
 from headgate_conformance.broker import CaseStatus

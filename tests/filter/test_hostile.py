@@ -14,11 +14,10 @@ from typing import TypeVar
 
 import pytest
 
-from headgate.filter.cel.budget import EventSize, steps
+from headgate.filter.cel.budget import EventSize, regex_size, steps
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.cel.parsing import tree_of
-from headgate.filter.cel.regex import regex_size
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.dialects import to_cel
 from headgate.filter.skipping.literals import literals, number_ranges

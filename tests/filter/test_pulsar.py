@@ -19,9 +19,8 @@ from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.dialects.pulsar.dialect import from_json, pulsar, to_json
 from headgate.filter.dialects.pulsar.protobuf import decode, encode
-from headgate.filter.dialects.pulsar.to_cel import translate
+from headgate.filter.dialects.pulsar.to_cel import pulsar, translate
 from headgate.filter.dialects.pulsar.tree import (
     LISTS,
     OF_STRINGS,
@@ -34,6 +33,8 @@ from headgate.filter.dialects.pulsar.tree import (
     Property,
     Time,
     Type,
+    from_json,
+    to_json,
 )
 from headgate_api.event.model import Event
 from headgate_api.event.rfc3339 import micros

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.auth.credentials import client_of
-from headgate.ingress.connections import Connections, ConnectionSlot
+from headgate.ingress.http_connection import Connections, ConnectionSlot
 from headgate_api import limits
 
 

@@ -10,8 +10,8 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from headgate.ingress import http_connection as protocol
 from headgate.ingress.http_connection import BoundedHttpProtocol, http_config
+from headgate_api import limits
 from headgate_api.limits import PIPELINE_BYTES
 
 AHEAD_MAX = 50
@@ -150,7 +150,7 @@ def test_bodies_of_any_size_and_form_keep_their_places() -> None:
 
 def test_who_waits_for_the_server_is_not_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes of a half head may stand behind a request that takes its time."""
-    monkeypatch.setattr(protocol, "REQUEST_HEAD_S_MAX", 0.05)
+    monkeypatch.setattr(limits, "REQUEST_HEAD_S_MAX", 0.05)
     looks = 0
     look = BoundedHttpProtocol._look
 

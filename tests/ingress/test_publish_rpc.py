@@ -363,7 +363,7 @@ class HeldCall:
 def test_who_has_all_streams_that_he_may_leaves_some_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish_rpc, "PUBLISH_STREAMS_MAX", 64)
+    monkeypatch.setattr(limits, "PUBLISH_STREAMS_MAX", 64)
 
     async def work() -> None:
         log = Log(tmp_path)
@@ -456,7 +456,7 @@ def test_nothing_is_stored_behind_what_failed(tmp_path: Path) -> None:
                 asyncio.create_task(log.partitions.store_numbered(producing, rule, n, events[n : n + 1], 10))
                 for n in (2, 3)
             ]
-            assert log.commits[0].queue_items == 1
+            assert log.commits[0]._room.items == 1
             await asyncio.wait([failing])
             files.broken = False
             await asyncio.wait(behind)

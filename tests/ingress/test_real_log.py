@@ -235,7 +235,7 @@ def test_a_full_queue_answers_429_and_a_closed_log_503(tmp_path):
             body = encode_batch([event(1), event(2)])
             request = http("POST", [("content-type", "application/cloudevents-batch+json")], body)
             first = asyncio.create_task(exchange(port, request))
-            while commit.queue_items < 2:
+            while commit._room.items < 2:
                 await asyncio.sleep(0.001)
             overload = await exchange(port, binary(3))
             gate.set()
@@ -335,8 +335,8 @@ SLOW = {
 
 @pytest.mark.parametrize("slow", SLOW)
 def test_a_request_that_does_not_end_is_given_up_and_others_are_served(tmp_path, monkeypatch, slow):
-    monkeypatch.setattr(protocol, "REQUEST_HEAD_S_MAX", 0.2)
-    monkeypatch.setattr(protocol, "REQUEST_S_MAX", 0.3)
+    monkeypatch.setattr(limits, "REQUEST_HEAD_S_MAX", 0.2)
+    monkeypatch.setattr(limits, "REQUEST_S_MAX", 0.3)
     pieces, due = SLOW[slow]
     refused = REQUESTS_REFUSED.labels("too-slow").value
 
@@ -351,7 +351,7 @@ def test_a_request_that_does_not_end_is_given_up_and_others_are_served(tmp_path,
 
 
 def test_a_body_that_takes_its_time_but_ends_is_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr(protocol, "REQUEST_HEAD_S_MAX", 0.1)
+    monkeypatch.setattr(limits, "REQUEST_HEAD_S_MAX", 0.1)
     request = http(
         "POST", [("ce-specversion", "1.0"), ("ce-id", "slow"), ("ce-source", "/s"), ("ce-type", "t")], b"x" * 9
     )
@@ -432,7 +432,7 @@ def test_a_tunnel_or_a_web_socket_is_refused_and_the_server_lives_on(tmp_path, m
 
 
 def test_trailers_are_dropped(tmp_path, monkeypatch):
-    monkeypatch.setattr(protocol, "REQUEST_HEAD_S_MAX", 0.5)
+    monkeypatch.setattr(limits, "REQUEST_HEAD_S_MAX", 0.5)
 
     async def scenario():
         async with serving(tmp_path / "0") as (port, _):
@@ -484,7 +484,7 @@ def test_what_comes_with_a_body_without_end_is_refused(tmp_path, begin, more):
 
 
 def test_a_connection_without_a_request_is_kept_and_then_closed(tmp_path, monkeypatch):
-    monkeypatch.setattr(protocol, "KEEP_ALIVE_S", 1)
+    monkeypatch.setattr(limits, "KEEP_ALIVE_S", 1)
 
     async def scenario():
         async with serving(tmp_path / "0") as (port, _):

@@ -12,8 +12,8 @@ import uvicorn
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from headgate.ingress import http_connection as protocol
 from headgate.ingress.http_connection import http_config
+from headgate_api import limits
 
 ANSWER_BYTES = 8 << 20
 HEAD_BYTES_MAX = 1_000
@@ -51,7 +51,7 @@ def waiting_bytes(server: uvicorn.Server) -> int:
 
 
 def test_a_client_that_takes_nothing_loses_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "WRITE_STALLED_S_MAX", 0.2)
+    monkeypatch.setattr(limits, "WRITE_STALLED_S_MAX", 0.2)
 
     async def work() -> None:
         async with asked() as (server, _):
@@ -63,7 +63,7 @@ def test_a_client_that_takes_nothing_loses_its_answer(monkeypatch: pytest.Monkey
 
 
 def test_a_client_that_takes_its_answer_slowly_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "WRITE_STALLED_S_MAX", 1.0)
+    monkeypatch.setattr(limits, "WRITE_STALLED_S_MAX", 1.0)
 
     async def work() -> None:
         async with asked() as (_, client):

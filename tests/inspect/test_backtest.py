@@ -28,8 +28,10 @@ from headgate.log.directory import LogDirectory
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.objects.store.store import Store
 from headgate.scan import counting
+from headgate.scan import pages as scan_pages
 from headgate.scan.chunks import ChunkLog
-from headgate.scan.counting import CountPage, CountRequest, LogCounter, windows
+from headgate.scan.counting import CountPage, CountRequest, windows
+from headgate.scan.pages import LogScanner
 from headgate.server.peers.local_http import answering, requested
 from headgate.server.peers.reader_client import ReaderScanner, count_route
 from headgate.shares import PlacesTakenError
@@ -60,14 +62,14 @@ def orders(data: Path) -> list[StoredOrder]:
 def backtests(data: Path, orders: list[StoredOrder]) -> Iterator[Backtests]:
     with closing(Store.open(data / "control.db")) as store, ThreadPoolExecutor(2) as threads:
         log = ChunkLog(LogDirectory(data / "log", "stop"))
-        yield Backtests(store, log, LogCounter(log, threads))
+        yield Backtests(store, log, LogScanner(log, threads))
 
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """One page holds everything, however slow the machine is."""
     monkeypatch.setattr(counting, "SCAN_TURN_S", 60.0)
-    monkeypatch.setattr(counting, "SCAN_REQUEST_TURN_S", 60.0)
+    monkeypatch.setattr(scan_pages, "SCAN_REQUEST_TURN_S", 60.0)
 
 
 async def pages(
@@ -151,7 +153,7 @@ def test_small_pages_add_up_to_the_same(
     asked = {"filter": LARGE, "against": PAID, "to": "0:40,1:30"}
     whole, _ = run(backtests, **asked)
     monkeypatch.setattr(counting, "SCAN_TURN_S", 0.0)
-    monkeypatch.setattr(counting, "SCAN_REQUEST_TURN_S", 0.0)
+    monkeypatch.setattr(scan_pages, "SCAN_REQUEST_TURN_S", 0.0)
     found, count = run(backtests, **asked)
     assert count > 20
     assert found == msgspec.structs.replace(whole, chunks_read=found.chunks_read, chunks_skipped=found.chunks_skipped)
@@ -199,7 +201,7 @@ def test_a_sample_has_the_same_margin_however_it_is_asked_for(
     full, count = run(backtests, **asked)
     assert count > 10
     monkeypatch.setattr(counting, "SCAN_TURN_S", 0.0)
-    monkeypatch.setattr(counting, "SCAN_REQUEST_TURN_S", 0.0)
+    monkeypatch.setattr(scan_pages, "SCAN_REQUEST_TURN_S", 0.0)
     parts, _ = run(backtests, **asked)
     assert full.intervals == parts.intervals == whole.intervals
 
@@ -317,7 +319,7 @@ def test_the_reader_counts_the_same(data: Path, orders: list[StoredOrder], tmp_p
 
     async def work() -> tuple[CountPage, CountPage]:
         with ThreadPoolExecutor(1) as threads:
-            here = LogCounter(ChunkLog(LogDirectory(data / "log", "stop")), threads)
+            here = LogScanner(ChunkLog(LogDirectory(data / "log", "stop")), threads)
             app = Starlette(routes=[count_route(here)], exception_handlers=ERROR_HANDLERS)
             async with answering(app, tmp_path / "reader"):
                 return await here.count_page(asked), await ReaderScanner(tmp_path / "reader").count_page(asked)
@@ -365,7 +367,7 @@ def test_a_count_that_takes_too_long_says_how_far_it_came(
     from headgate_cli import backtest as command_module
 
     monkeypatch.setattr(counting, "SCAN_TURN_S", 0.0)
-    monkeypatch.setattr(counting, "SCAN_REQUEST_TURN_S", 0.0)
+    monkeypatch.setattr(scan_pages, "SCAN_REQUEST_TURN_S", 0.0)
     monkeypatch.setattr(command_module, "BACKTEST_S_MAX", 0.0)
     command_module.backtest("true", data=data)
     printed = capsys.readouterr()

@@ -13,8 +13,7 @@ import pyarrow as pa
 from headgate.log.directory import OnCorrupt, Partition
 from headgate.log.files import FileOps
 from headgate.log.format import Codec
-from headgate.log.lookup import RecordLookup
-from headgate.log.reader import PartitionReader
+from headgate.log.reader import PartitionReader, RecordLookup
 from headgate.log.recovery import list_segments
 from headgate.log.writer import Encoded, PartitionWriter
 

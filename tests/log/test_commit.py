@@ -68,11 +68,11 @@ def test_what_waits_becomes_the_next_chunk():
         [first] = await start(commit.enqueue([1], 1))
         await entered(gate)
         others = await start(commit.enqueue([2], 1), commit.enqueue([3, 4], 1), commit.enqueue([5], 1))
-        assert commit.queue_items == 5
+        assert commit._room.items == 5
         gate.open.set()
         assert await asyncio.gather(first, *others) == [0, 1, 2, 4]
         assert gate.chunks == [[1], [2, 3, 4, 5]]
-        assert commit.queue_items == 0
+        assert commit._room.items == 0
         await commit.close()
 
     asyncio.run(run())
@@ -148,7 +148,7 @@ def test_write_failure_reaches_everybody_and_later_submits_work():
         errors = await asyncio.gather(commit.enqueue([1], 1), commit.enqueue([2], 1), return_exceptions=True)
         assert [(type(e), e.message, e.hint) for e in errors] == [(LogUnavailableError, "disk full", "make room")] * 2
         assert errors[0] is not errors[1]
-        assert commit.queue_items == 0
+        assert commit._room.items == 0
         gate.error = None
         assert await commit.enqueue([3], 1) == 0
         await commit.close()
@@ -178,7 +178,7 @@ def test_bug_in_encode_reaches_the_submitter():
         commit = ChunkCommit(Gate(), lambda items: 1 / 0, queue_items_max=9, queue_bytes_max=9, batch_items_max=9)
         with pytest.raises(ZeroDivisionError):
             await commit.enqueue([1], 1)
-        assert commit.queue_items == 0
+        assert commit._room.items == 0
         await commit.close()
 
     asyncio.run(run())
@@ -196,7 +196,7 @@ def test_cancelled_while_waiting_stores_nothing_cancelled_later_stores_all():
         gate.open.set()
         assert await other == 1
         assert gate.chunks == [[1], [3]]
-        assert commit.queue_items == 0
+        assert commit._room.items == 0
         await commit.close()
 
     asyncio.run(run())
@@ -290,7 +290,7 @@ def test_nothing_of_a_line_is_stored_behind_what_failed_others_are():
         assert await commit.enqueue([5], 1, SubmitChain()) >= 0
         assert 2 not in [item for chunk in gate.chunks for item in chunk]
         assert 4 not in [item for chunk in gate.chunks for item in chunk]
-        assert commit.queue_items == 0
+        assert commit._room.items == 0
         await commit.close()
 
     asyncio.run(run())

@@ -14,10 +14,8 @@ from headgate.log import directory as log_directory
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.format import CHUNK_HEADER_BYTES, Codec
-from headgate.log.lookup import RecordLookup
-from headgate.log.reader import Chunk, PartitionReader
+from headgate.log.reader import Chunk, PartitionReader, RecordLookup, newest_first
 from headgate.log.recovery import list_segments
-from headgate.log.search import newest_first
 from headgate.log.verify import inspect
 from headgate.log.writer import Encoded, PartitionWriter
 from tests.log.support import find

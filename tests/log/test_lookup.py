@@ -10,7 +10,7 @@ from headgate.log import segments as segments_module
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.files import read_at
-from headgate.log.lookup import RecordLookup
+from headgate.log.reader import RecordLookup
 from headgate.log.retention import retain
 from headgate_api.limits import LOOKUP_CHUNK_OVERHEAD_BYTES
 from tests.log.support import append, find, last_segment, open_writer

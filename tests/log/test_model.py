@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate.log.directory import LogDirectory, Partition
-from headgate.log.lookup import RecordLookup
-from headgate.log.reader import PartitionReader
+from headgate.log.reader import PartitionReader, RecordLookup
 from headgate.log.writer import Encoded
 from tests.log.support import CODECS, batch, find, last_segment, open_writer
 from tests.support import examples

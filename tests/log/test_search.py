@@ -7,8 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headgate.log.directory import LogDirectory, Partition
-from headgate.log.reader import PartitionReader
-from headgate.log.search import newest_first
+from headgate.log.reader import PartitionReader, newest_first
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.chunks import ChunkLog
 

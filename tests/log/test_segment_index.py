@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.log import segment_index
-from headgate.log.directory import LogDirectory, Partition
-from headgate.log.reader import PartitionReader
-from headgate.log.search import newest_first
-from headgate.log.segment_index import SegmentIndex, SegmentIndexes
+from headgate.log import directory
+from headgate.log.directory import LogDirectory, Partition, SegmentIndex, SegmentIndexes
+from headgate.log.reader import PartitionReader, newest_first
 from headgate.log.segments import SegmentFile
 from tests.log.test_search import write
 
@@ -21,7 +19,7 @@ CHUNKS = 300
 @pytest.fixture(autouse=True)
 def dense(monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry for every few chunks."""
-    monkeypatch.setattr(segment_index, "INDEX_STRIDE_BYTES", 500)
+    monkeypatch.setattr(directory, "INDEX_STRIDE_BYTES", 500)
 
 
 def headers_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -94,7 +92,7 @@ def test_a_segment_that_is_made_anew_has_another_index(tmp_path: Path) -> None:
 
 
 def test_indexes_used_longest_ago_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_index, "SEGMENT_INDEXES_MAX", 2)
+    monkeypatch.setattr(directory, "SEGMENT_INDEXES_MAX", 2)
     indexes = SegmentIndexes()
     files = [(tmp_path / str(number)).open("w") for number in range(3)]
     first, second, _ = (indexes.of(Path(file.name), file.fileno(), 0, 64) for file in files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from headgate.objects.api.admission import Admission
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import ServedBrokers
 from headgate.server.peers import broker_news
-from headgate.server.peers.broker_news import BrokerNews, news_route
+from headgate.server.peers.broker_news import news_route, tell
 from headgate.server.peers.local_http import answering
 from headgate_api.objects.kinds import Kind
 from tests.objects.support import broker
@@ -36,7 +37,7 @@ def test_every_front_knows_a_broker_when_its_write_returns(tmp_path: Path) -> No
                 brokers.refresh()
                 await stack.enter_async_context(answering(Starlette(routes=[news_route(brokers)]), socket))
             written = stack.enter_context(contextlib.closing(Store.open(tmp_path / "control.db")))
-            written.on_broker(BrokerNews(sockets, asyncio.get_running_loop()).tell)
+            written.on_broker(partial(tell, sockets, asyncio.get_running_loop()))
             for number in range(20):
                 await asyncio.to_thread(Admission(written).create, Kind.BROKER, broker(f"b{number}"))
                 assert all(brokers.get(f"default/b{number}") is not None for brokers in fronts)
@@ -53,9 +54,8 @@ def test_a_front_that_hangs_delays_a_write_for_a_while_only(tmp_path: Path, monk
 
     async def work() -> None:
         async with answering(Starlette(routes=[Route("/brokers", hang, methods=["POST"])]), tmp_path / "front.sock"):
-            news = BrokerNews([tmp_path / "front.sock"], asyncio.get_running_loop())
             started = time.monotonic()
-            await asyncio.to_thread(news.tell)
+            await asyncio.to_thread(tell, [tmp_path / "front.sock"], asyncio.get_running_loop())
             assert 0.2 <= time.monotonic() - started < WAIT_S_MAX / 2
 
     asyncio.run(asyncio.wait_for(work(), WAIT_S_MAX))

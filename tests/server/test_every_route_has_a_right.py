@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from google.protobuf.descriptor import FileDescriptor
@@ -30,14 +31,14 @@ from headgate.objects.views.copies import RbacCopy
 from headgate.observe.history import BrokerCount
 from headgate.replay.api import ReplaysApi
 from headgate.rpc.service import Service
-from headgate.server import rpc_meta
+from headgate.server import rpc
 from headgate.server.authorization import AuthorizedRequests
-from headgate.server.object_stats import ObjectStatsApi
 from headgate.server.peers import reader_client, target_stats
 from headgate.server.peers.broker_news import PATH as NEWS_PATH
 from headgate.server.processes import control, front
 from headgate.server.processes.filter_workers import FilterWorkers
 from headgate.server.processes.front import FrontStore
+from headgate.server.summary import ObjectStatsApi
 from headgate.settings import Settings
 from headgate.storage.keyring import Keyring
 from headgate.stream.api import ReadApi
@@ -73,7 +74,7 @@ def routes_of(routes: list[BaseRoute]) -> Iterator[tuple[str, str]]:
 
 def served(store: Store, folder: Path) -> set[tuple[str, str]]:
     """Method and path of every route of every process."""
-    settings, nothing = Settings(data=folder), cast(Any, None)
+    settings, nothing = Settings(data=folder), Mock()
     opened = FrontStore(objects=store, partitions=nothing, producers=nothing, checks={}, work=())
     own = front.other_paths(settings, opened, Grants(store, control.url_policy(settings)), FilterWorkers())
     objects = control.paths(settings, store, ControlApi(store))
@@ -135,8 +136,8 @@ def methods_of(file: FileDescriptor) -> Iterator[str]:
 
 def test_every_call_has_a_right() -> None:
     known = {call.method for call in CALLS}
-    health = rpc_meta.HealthService(lambda: {}).service()
-    served_here: list[Service] = [health, *rpc_meta.reflection_services()]
+    health = rpc.HealthService(lambda: {}).service()
+    served_here: list[Service] = [health, *rpc.reflection_services()]
     wanted = {*methods_of(pb.DESCRIPTOR), *(name for one in served_here for name in one._handlers)}
     assert wanted <= known
     assert known - wanted <= set(methods_of(health_pb2.DESCRIPTOR))

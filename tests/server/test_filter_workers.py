@@ -25,9 +25,9 @@ from headgate.server.processes.filter_workers import (
     PREFIX,
     FilterRunEndedError,
     FilterRunsOverloadError,
-    FiltersApi,
     FilterWorkerError,
     FilterWorkers,
+    filter_routes,
 )
 from headgate.shares import PlacesTakenError
 from headgate_api import limits
@@ -54,7 +54,7 @@ class Answer:
 
 async def ask(found: FilterWorkers, method: str, run: str, content: bytes = b"") -> Answer:
     """What ann is answered."""
-    app = Starlette(routes=list(FiltersApi(found).routes()), exception_handlers=ERROR_HANDLERS)
+    app = Starlette(routes=filter_routes(found), exception_handlers=ERROR_HANDLERS)
     sent: list[Any] = []
 
     async def receive() -> Any:

@@ -24,7 +24,7 @@ from headgate.retention.floor import FloorFinder
 from headgate.server import datadir, repartition
 from headgate.storage.files import DispatcherDirectory, directories_of
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore, UnackedEvent
-from tests.deadletters.test_sender import letter
+from tests.deadletters.test_sender import letter, page
 from tests.replay.test_sender import asked
 from tests.support import times
 
@@ -191,13 +191,13 @@ def content(data: Path, count: int) -> Content:
                 assert unacked.position < one.next
                 found.unacked[target].add((unacked.partition, unacked.offset))
         with contextlib.closing(DeadLetterStore(own.dead_letters, shard)) as letters:
-            for one in letters.reader.page("TRUE", (), after=0, limit=10_000):
+            for one in page(letters.reader):
                 assert shard.owns(one.target)
                 row = rows[one.position] if one.position >= 0 else None
                 assert row is None or row[0] == one.target
                 found.dead_letters[one.id] = one.target, row and (row[1], row[2])
                 assert letters.reader.event(one.id) == one.event
-            assert letters.totals().count == len(letters.reader.page("TRUE", (), after=0, limit=10_000))
+            assert letters.totals().count == len(page(letters.reader))
         with contextlib.closing(ReplayStore(own.replays, shard)) as replays:
             found.replays |= {replay.id: number for replay in replays.page("default")}
         found.passed.append({p: offset for target, p, offset in rows if target == PROGRESS_TARGET})

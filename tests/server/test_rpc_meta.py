@@ -49,7 +49,7 @@ def mark(settings: Settings, *roles: str) -> None:
 
 
 def test_each_service_is_as_well_as_the_parts_that_answer_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.server.rpc_meta.HEALTH_POLL_S", 0.0)
+    monkeypatch.setattr("headgate_api.limits.HEALTH_POLL_S", 0.0)
 
     def work(channel: grpc.Channel, settings: Settings) -> None:
         stub = HealthStub(channel)
@@ -71,7 +71,7 @@ def test_each_service_is_as_well_as_the_parts_that_answer_it(monkeypatch: pytest
 
 
 def test_who_watches_hears_of_every_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.server.rpc_meta.HEALTH_POLL_S", 0.01)
+    monkeypatch.setattr("headgate_api.limits.HEALTH_POLL_S", 0.01)
 
     def work(channel: grpc.Channel, settings: Settings) -> None:
         watched = HealthStub(channel).Watch(HealthCheckRequest(service="headgate.v1.Reader"), timeout=60)

@@ -21,8 +21,8 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from headgate.auth.context import TOKEN_HEADER
 from headgate.delivery.retry import Outcome
-from headgate.ingress.connections import Connections
 from headgate.ingress.errors import send_body
+from headgate.ingress.http_connection import Connections
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.observe.metrics import TLS_HANDSHAKES_FAILED
 from headgate.rpc.service import Service
@@ -140,7 +140,7 @@ def test_old_versions_of_tls_are_refused() -> None:
 
 
 def test_a_client_that_does_not_end_its_handshake_has_a_slot_and_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.ingress.http_connection.TLS_HANDSHAKE_S_MAX", 0.5)
+    monkeypatch.setattr("headgate_api.limits.TLS_HANDSHAKE_S_MAX", 0.5)
     monkeypatch.setattr(limits, "CONNECTIONS_A_CLIENT_MAX", 2)
     made: list[Connections] = []
 

@@ -18,12 +18,12 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.prune import filter_value_rule
 from headgate.log.directory import LogDirectory
 from headgate.objects.kinds.routing import PullRules, RoutingTable, Target
-from headgate.outbox.reader import OutboxRow, RowPage, every_row
+from headgate.outbox.reader import OutboxRow, OutboxView, RowPage, every_row
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner
 from headgate.subscriptions.messages import PlaceNotFoundError, SeekGoal
+from headgate.subscriptions.registry import SubscriptionResources
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
 from headgate_api import limits
 from headgate_api.event.names import path_of

@@ -29,7 +29,7 @@ class EverySubscription:
 def test_who_has_all_places_that_he_may_leaves_some_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PULLS_MAX", 64)
     world = World(tmp_path)
-    own = Subscriptions(world.store, world.subscriptions._resources)
+    own = Subscriptions(world.store, world.state.resources)
     own._registry = EverySubscription()  # type: ignore[assignment]
 
     refusals: list[PlacesTakenError] = []
@@ -60,7 +60,7 @@ def test_consumers_over_the_quota_are_refused_until_another_one_leaves(tmp_path:
     async def work() -> None:
         world, store = World(tmp_path), Store.open(tmp_path / "control.db")
         quotas = SharedQuotas(store)
-        own = Subscriptions(world.store, world.subscriptions._resources, quotas)
+        own = Subscriptions(world.store, world.state.resources, quotas)
         own._registry = world.subscriptions._registry
 
         def limit(most: int) -> None:

@@ -16,13 +16,12 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.prune import filter_value_rule
 from headgate.log.directory import LogDirectory
 from headgate.objects.kinds.routing import PullRules, PullType, RoutingTable, Target
-from headgate.outbox.reader import OutboxRow, RowPage, every_row
+from headgate.outbox.reader import OutboxRow, OutboxView, RowPage, every_row
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.subscriptions.messages import PullResult
-from headgate.subscriptions.registry import SubscriptionState
+from headgate.subscriptions.registry import SubscriptionResources, SubscriptionState
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import BROKER, event, spec
 

@@ -235,12 +235,12 @@ def asking(data: Path, broker: str) -> Iterator[AskPage]:
     from headgate.log.directory import LogDirectory
     from headgate.objects.views.object_reader import ObjectReader
     from headgate.scan.chunks import ChunkLog
-    from headgate.scan.counting import LogCounter
+    from headgate.scan.pages import LogScanner
 
     objects = ObjectReader(data)
     with ThreadPoolExecutor(1) as threads, asyncio.Runner() as runner:
         log = ChunkLog(LogDirectory(data / "log", "stop"))
-        backtests = Backtests(objects, log, LogCounter(log, threads))
+        backtests = Backtests(objects, log, LogScanner(log, threads))
         yield lambda asked: runner.run(backtests.page(broker, asked))
 
 

@@ -9,12 +9,10 @@
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/redrive   {"trigger": ..., "rate": 100, "after": 0}
     POST .../deadletters/redrive/NAME                              to this trigger of the namespace
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/discard
-
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/known     {"ids": [...]}: which of them there are
 
 Every answer to a selection says where it stopped (`next`, absent at the end), and the caller goes on there. So a
-request is short, one that is broken off keeps what it has done, and a repeated one does no harm. `ceiling` is the
-newest dead letter at the first page: what dies while a person redrives is not redriven with it.
+request that is broken off keeps what it has done, and a repeated one does no harm.
 """
 
 from __future__ import annotations
@@ -76,7 +74,8 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `reason` is as dead letters show it: `400`, `5xx`, `timeout`, `filter-error`, ... `state` is `sending`, `kept` or
     `redriving`; a redrive and a discard without it and without `ids` mean `kept`. They died from `since` on and before
     `until`, RFC 3339. `filter` is CEL over the event, as in `spec.filter.expression`. A page has `limit` of them behind
-    the id `after`, none beyond the id `ceiling`; 0 is the newest there is. A redrive sends `rate` a second.
+    the id `after`, none beyond the id `ceiling`; 0 is the newest there is, so that what dies while a person redrives is
+    not redriven with it. A redrive sends `rate` a second.
     """
 
     trigger: str = ""
@@ -163,9 +162,8 @@ class DeadLettersApi:
             found = stored.summaries("id = ?", (key,), after=0, limit=1)
             event = stored.event(key)
             if not found or event is None or found[0].trigger.partition("/")[0] != namespace:
-                raise DeadLetterNotFoundError(
-                    f"there is no dead letter {key}", hint="it may have been sent or discarded"
-                )
+                hint = "it may have been sent or discarded"
+                raise DeadLetterNotFoundError(f"there is no dead letter {key}", hint=hint)
             return _view(found[0], event)
 
         return json_response(await self._read(work))
@@ -178,12 +176,12 @@ class DeadLettersApi:
 
         to = self._trigger(namespace, request.path_params["name"]) if "name" in request.path_params else None
         page, found = await self._selected(namespace, selection)
-        ids = [one.id for one in found if to is not None or self._dead_letters.has_target(one.target)]
+        ids = [one.id for one in found if to is not None or self._dead_letters.find(one.target) is not None]
         count = await self._dead_letters.redrive(ids, pace_us=int(1e6 / selection.rate), to=to)
         return json_response({"count": count, "gone": len(found) - len(ids), **page})
 
     def _trigger(self, namespace: str, name: str) -> Target:
-        found = self._dead_letters.trigger(f"{namespace}/{name}")
+        found = self._dead_letters.find_trigger(f"{namespace}/{name}")
         if found is None:
             raise TriggerUnknownError(
                 f"there is no trigger {name!r} in namespace {namespace!r} whose subscriber has an address",

@@ -1,9 +1,5 @@
 """Sending of dead letters: to their sink, or, when they are redriven, to their subscriber again.
 
-A delivery ends when its dead letter is on disk; from then on a failing sink does not concern the trigger. Dead letters
-are written in groups, as many as came while the last group was synced. They are sent by the trigger's own rules (retry,
-back-off, timeout, format); when these are used up the dead letter is kept for a person.
-
 Whoever hangs holds up nobody else: a trigger's dead letters for its sink and those that are redriven are two queues. A
 queue has one attempt under way until somebody answers it, and each turn begins behind the queue that was served last.
 """
@@ -13,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -64,12 +60,11 @@ _log = structlog.get_logger(__name__)
 class DeadLetters:
     """The dead letters of a dispatcher, on one event loop.
 
-    No `GroupCommit` writes them: the store may take a part of a group, what it refuses waits for room in its order, and
-    what was sent goes along, for which nobody waits.
+    They are written in groups, as many as came while the last one was synced. No `GroupCommit` does it: the store may
+    take a part of a group, what it refuses waits for room in its order, and what was sent goes along.
 
     `find` gives the target of an id, `find_trigger` a trigger by `namespace/name`, as routing has them now, whichever
-    dispatcher's they are. A dead letter is written behind its row of the outbox (`when_durable`), whose position it is
-    known by. Without a `committer` SQLite alone ends transactions; without `quotas` a namespace may have any number.
+    dispatcher's they are. A dead letter is written behind its row of the outbox (`when_durable`).
     """
 
     def __init__(
@@ -84,9 +79,9 @@ class DeadLetters:
         find_trigger: Callable[[str], Target | None] = lambda _: None,
     ) -> None:
         self._service = service
-        self._find_trigger = find_trigger
+        self.find = find
+        self.find_trigger = find_trigger
         self._when_durable = when_durable
-        self._find = find
         self._clocks = service.clocks
         self._loop = asyncio.get_running_loop()
         self._store = DeadLetterStore(path, shard, committer)
@@ -122,7 +117,6 @@ class DeadLetters:
         self._sender.add_done_callback(self._done)
 
     async def put(self, dead_letter: DeadLetter) -> None:
-        """Store a dead letter; returns when it is on disk, which it waits for as long as there is no room."""
         namespace = namespace_of(dead_letter.trigger)
         while self.is_over_quota(namespace):
             await asyncio.sleep(limits.DEADLETTER_RETRY_S)
@@ -138,7 +132,6 @@ class DeadLetters:
             _drop(self._pending, namespace)
 
     def has_room(self, namespace: str) -> bool:
-        """Whether a dead letter of a namespace would be taken now."""
         return not (self.totals.full or self.is_over_quota(namespace))
 
     def is_over_quota(self, namespace: str) -> bool:
@@ -161,22 +154,11 @@ class DeadLetters:
     def _held(self, namespace: str) -> int:
         return self._store.held[namespace] + self._pending[namespace]
 
-    def has_target(self, target: int) -> bool:
-        """Whether there is a trigger or subscription that a dead letter can be redriven to."""
-        return self._find(target) is not None
-
-    def trigger(self, name: str) -> Target | None:
-        """A trigger `namespace/name` that dead letters of its namespace can be sent to, whichever dispatcher's."""
-        return self._find_trigger(name)
-
     async def redrive(self, ids: Sequence[int], *, pace_us: int, to: Target | None = None) -> int:
-        """Send dead letters to their subscribers again, of each target one every `pace_us`; see `DeadLetterStore`."""
-        return await self._decided(
-            partial(self._store.redrive, ids, now_us=self._clocks.now_us(), pace_us=pace_us, to=to)
-        )
+        now_us = self._clocks.now_us()
+        return await self._decided(partial(self._store.redrive, ids, now_us=now_us, pace_us=pace_us, to=to))
 
     async def discard(self, ids: Sequence[int]) -> int:
-        """Forget dead letters; returns how many there were."""
         return await self._decided(partial(self._store.discard, ids))
 
     async def _decided(self, change: Callable[[], int]) -> int:
@@ -301,21 +283,20 @@ class DeadLetters:
                     self._start(queue, dead_letter)
         return next_us
 
-    def _forget(self, waiting: Container[SendQueue]) -> None:
+    def _forget(self, waiting: Collection[SendQueue]) -> None:
         """Nothing is remembered of queues without dead letters."""
-        self._answering = {queue for queue in self._answering if queue in waiting}
-        self._rates = {
-            id_: rate for id_, rate in self._rates.items() if SendQueue(id_, DeadLetterState.REDRIVING) in waiting
-        }
+        self._answering.intersection_update(waiting)
+        redriven = {queue.target for queue in waiting if queue.state is DeadLetterState.REDRIVING}
+        self._rates = {id_: rate for id_, rate in self._rates.items() if id_ in redriven}
 
     def _is_paused(self, queue: SendQueue) -> bool:
         """Whether a queue waits for its trigger to be resumed; what is on its way to a sink does not."""
-        target = self._find(queue.target)
+        target = self.find(queue.target)
         return target is not None and target.paused and queue.state is DeadLetterState.REDRIVING
 
     def _room(self, queue: SendQueue) -> int:
         """How many more dead letters of a queue may start now."""
-        target = self._find(queue.target)
+        target = self.find(queue.target)
         room = limits.DEADLETTER_ATTEMPTS_MAX - len(self._busy)
         most = limits.DEADLETTER_URL_ATTEMPTS_MAX
         # Each dead letter of a trigger that is gone has a sink of its own, and there is no subscriber.
@@ -326,34 +307,30 @@ class DeadLetters:
             most = limits.DEADLETTER_UNPROVEN_ATTEMPTS_MAX
         if target is not None and queue.state is DeadLetterState.REDRIVING:
             most = min(most, 1 if target.delivery.ordered else target.delivery.parallelism)
-            rate = self._rate(target)
-            if rate is not None:
-                rested = rate.wait_s(self._loop.time()) <= 0
-                room = min(room, 1 + int(rate.per_s * limits.DEADLETTER_TURN_S)) if rested else 0
+        if (rate := self._rate(target, queue.state)) is not None:
+            rested = rate.wait_s(self._loop.time()) <= 0
+            room = min(room, 1 + int(rate.per_s * limits.DEADLETTER_TURN_S)) if rested else 0
         return min(room, most - self._by_queue[queue])
 
-    def _rate(self, target: Target) -> Rate | None:
-        per_s = target.delivery.rate_per_s
-        if per_s is None:
+    def _rate(self, target: Target | None, state: DeadLetterState) -> Rate | None:
+        """What paces dead letters that are redriven to a trigger; None for no bound."""
+        if target is None or state is not DeadLetterState.REDRIVING or target.delivery.rate_per_s is None:
             return None
+        per_s = target.delivery.rate_per_s
         rate = self._rates.get(target.id)
         if rate is None or rate.per_s != per_s:
             rate = self._rates[target.id] = Rate(per_s)
         return rate
 
     def _start(self, queue: SendQueue, dead_letter: StoredDeadLetter) -> None:
-        target = self._find(dead_letter.target)
+        target = self.find(dead_letter.target)
         if target is not None:
             url = _address(target, dead_letter.state)
         else:
             url = dead_letter.sink if dead_letter.state is DeadLetterState.SENDING else ""
         if self._by_url[url] >= limits.DEADLETTER_URL_ATTEMPTS_MAX:
             return
-        if (
-            dead_letter.state is DeadLetterState.REDRIVING
-            and target is not None
-            and (rate := self._rate(target)) is not None
-        ):
+        if (rate := self._rate(target, dead_letter.state)) is not None:
             now = self._loop.time()
             if rate.wait_s(now) > 0:
                 return
@@ -420,12 +397,8 @@ class DeadLetters:
 
     def _keep(self, dead_letter: StoredDeadLetter, problem: str) -> None:
         metrics.DEAD_LETTERS.labels("stored").inc()
-        self._tell(
-            "a dead letter is kept for a person",
-            trigger=dead_letter.trigger,
-            dead_letter=dead_letter.id,
-            problem=problem,
-        )
+        facts = {"trigger": dead_letter.trigger, "dead_letter": dead_letter.id, "problem": problem}
+        self._tell("a dead letter is kept for a person", **facts)
         self._change(Reschedule(dead_letter.id, dead_letter.state, DeadLetterState.KEPT, 0, 0, 0, problem))
 
     def _change(self, change: Reschedule) -> None:

@@ -1,17 +1,12 @@
 """The store of dead letters, deadletters.db: the queue of the dead-letter sinks, and what no sink took.
 
-A dead letter is written, with its event, before its delivery ends (a transaction that is synced). It goes away when a
-sink or, after a redrive, the subscriber has taken it, or when a person discards it.
-
     sending --- sink took it --> gone        redriving --- subscriber took it --> gone
        |                           ^             |    ^
        +-- retries used up --> kept <-----------+    |
                                  +---- redrive -------+
 
-Events stand in a table of their own: lists and changes of state neither read nor write them.
-
-The dispatcher alone writes, others open the file to read. At DEADLETTERS_MAX or DEADLETTERS_BYTES_MAX nothing more is
-taken: the deliveries that are to be given up wait, nothing is lost. Namespaces share both (`shares.py`).
+Events stand in a table of their own: lists and changes of state neither read nor write them. When the store is full the
+deliveries that are to be given up wait, nothing is lost.
 """
 
 from __future__ import annotations
@@ -51,12 +46,8 @@ class DeadLetterCount(msgspec.Struct, frozen=True):
 
 
 def counts_of(paths: Iterable[Path], namespace: str | None) -> list[DeadLetterCount]:
-    """The counts of several stores, most first; blocking. A `namespace` of None means all.
-
-    The files need not be there; no trigger is in two of them.
-    """
-    found = [one for path in paths if path.exists() for one in _counts(path, namespace)]
-    return most_first(found)
+    """The counts of several stores that may be there, most first; blocking. A `namespace` of None means all."""
+    return most_first([one for path in paths if path.exists() for one in _counts(path, namespace)])
 
 
 def most_first(counts: Sequence[DeadLetterCount]) -> list[DeadLetterCount]:
@@ -176,6 +167,7 @@ _INSERT: Final = (
     f"INSERT OR IGNORE INTO letters (id, {_COLUMNS}, source, event_id, type, bytes)"
     f" VALUES ({', '.join('?' * (len(_ATTRIBUTES) + 5))})"
 )
+_STORED: Final = f"SELECT id, event, {_COLUMNS} FROM letters JOIN events USING (id)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,23 +253,14 @@ class DeadLetterReader:
         found = self._connection.execute("SELECT event FROM events WHERE id = ?", (id_,)).fetchone()
         return _decode_event(found[0]) if found else None
 
-    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[StoredDeadLetter]:
-        """As `summaries`, with all their events: for few of them."""
-        return self._stored(f"WHERE id > ? AND {where} ORDER BY id LIMIT ?", (after, *parameters, limit))
-
     def newest(self) -> int:
         """The highest id there is; 0 in an empty store."""
         (found,) = self._connection.execute("SELECT max(id) FROM letters").fetchone()
         return int(found or 0)
 
     def get(self, id_: int) -> StoredDeadLetter | None:
-        found = self._stored("WHERE id = ?", (id_,))
-        return found[0] if found else None
-
-    def _stored(self, clause: str, parameters: tuple[object, ...]) -> list[StoredDeadLetter]:
-        select = f"SELECT id, event, {_COLUMNS} FROM letters JOIN events USING (id)"
-        rows = self._connection.execute(f"{select} {clause}", parameters)
-        return [_stored(row) for row in rows]
+        found = self._connection.execute(f"{_STORED} WHERE id = ?", (id_,)).fetchone()
+        return _stored(found) if found else None
 
 
 class DeadLetterStore(StoreFile):
@@ -399,10 +382,8 @@ class DeadLetterStore(StoreFile):
         """Send dead letters to their subscribers again, of each target one every `pace_us`; returns how many.
 
         With `to` they are this trigger's from now on, a trigger of their namespace, and replies go to its broker. One
-        that the trigger has itself, of the same match, stays as it is.
-
-        They stand behind those of their target that have not been tried again yet; not behind one in back-off, which
-        may wait for a day.
+        that the trigger has itself, of the same match, stays as it is. They stand behind those of their target that
+        have not been tried again yet; not behind one in back-off, which may wait for a day.
         """
         run = self._connection.execute
         count, last_us = 0, dict[int, int]()

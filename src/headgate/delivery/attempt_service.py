@@ -13,14 +13,13 @@ from typing import Final, NamedTuple, Protocol
 
 from headgate.auth.context import current_user
 from headgate.auth.user import User, sender_of
-from headgate.delivery.authentication import Access, RequestAuthentication, batch_id, message_id
+from headgate.delivery.authentication import Access, IdentityTokens, RequestAuthentication, batch_id, message_id
 from headgate.delivery.events import Headers, traced
 from headgate.delivery.journal import Journal, Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import Transport
 from headgate.delivery.retry import DELIVERED, SYSTEM, Answer, Clocks, Decision, Fate, Outcome, decide, judge
 from headgate.delivery.subscribers import Subscriber, SubscriberHealth, Subscribers
-from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, hops_of
 from headgate.event.trace import Context, context_of
@@ -35,20 +34,21 @@ from headgate_api.event.model import Event
 from headgate_api.event.names import path_of
 
 # --- replies --------------------------------------------------------------------------------------
-# Replies: an event in a subscriber's 200 answer goes into the broker by the one way in, ingress.
-#
-# The dispatcher does not write the log; front does. A reply is POSTed to front as any producer's event, with its hop
-# count beside it, and the delivery goes on when front has answered: the reply is on disk before its delivery ends, and
-# a reply that could not be stored is a failed attempt, after which the subscriber is asked again.
+# An event in a subscriber's 200 answer is POSTed to front as any producer's event, with its hop count beside it. It is
+# on disk before its delivery ends; a reply that could not be stored is a failed attempt, and the subscriber is asked
+# again.
 #
 # The count is what the delivered event had, plus one. Nothing in the answer changes it, so a chain of replies ends at
 # HOPS_MAX; and front counts what comes of one event, so a tree of replies ends at DESCENDANTS_MAX. A subscriber that
 # publishes by itself is a producer: its events count from zero, and admission bounds it.
 
-_STORED: Final = metrics.REPLIES.labels("stored")
 _TREE_IS_FULL: Final = 422
 """What front answers when too many events have come of the root."""
-_REFUSED_AS_MALFORMED: Final = frozenset({400, 413, 415, 431})
+_REFUSALS: Final = {
+    _TREE_IS_FULL: ("looped", "reply-tree"),
+    **dict.fromkeys((400, 413, 415, 431), ("malformed", "reply-malformed")),
+}
+"""By front's answer how a reply is counted, and why its attempt has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,34 +78,30 @@ class IngressReplies:
         """Success when the reply is on disk; else a failed attempt, tried again unless its loop has ended."""
         hops = hops_of(to.event) + 1
         if hops > limits.HOPS_MAX:
-            metrics.REPLIES.labels("looped").inc()
-            return Outcome(200, "reply-hops", f"the reply would be hop {hops} of at most {limits.HOPS_MAX}")
+            return _refused("looped", "reply-hops", f"the reply would be hop {hops} of at most {limits.HOPS_MAX}")
         if any(name == "content-type" and value.lower().startswith(BATCH_JSON) for name, value in answer.headers):
-            metrics.REPLIES.labels("malformed").inc()
-            return Outcome(200, "reply-malformed", "a reply is one event, not a batch")
+            return _refused("malformed", "reply-malformed", "a reply is one event, not a batch")
         headers = [*answer.headers, (HOPS_HEADER, str(hops)), (ROOT_HEADER, to.root), *trace.items()]
         outcome = await self._post(f"{self._url}/{to.broker}", headers, answer.body)
         if 200 <= outcome.status < 300:
-            _STORED.inc()
+            metrics.REPLIES.labels("stored").inc()
             return Outcome(200)
-        detail = outcome.body.decode("utf-8", "replace") or outcome.detail
-        if outcome.status == _TREE_IS_FULL:
-            metrics.REPLIES.labels("looped").inc()
-            return Outcome(200, "reply-tree", detail)
-        if outcome.status in _REFUSED_AS_MALFORMED:
-            metrics.REPLIES.labels("malformed").inc()
-            return Outcome(200, "reply-malformed", detail)
-        metrics.REPLIES.labels("refused").inc()
-        return Outcome(200, "reply-refused", detail)
+        counted, reason = _REFUSALS.get(outcome.status, ("refused", "reply-refused"))
+        return _refused(counted, reason, outcome.body.decode("utf-8", "replace") or outcome.detail)
 
     async def _post(self, url: str, headers: Headers, body: bytes) -> Outcome:
-        """Waits for a front that does not listen: it starts beside us, and asking the subscriber anew is dearer."""
+        """Waits for a front that does not listen: it starts beside us, and asking the subscriber anew costs more."""
         ends = time.monotonic() + limits.REPLY_STORE_SECONDS_MAX
         while True:
             outcome = await self._transport.post(url, headers, body, ends - time.monotonic())
             if not outcome.unsent or time.monotonic() + limits.REPLY_RETRY_S >= ends:
                 return outcome
             await asyncio.sleep(limits.REPLY_RETRY_S)
+
+
+def _refused(counted: str, reason: str, detail: str) -> Outcome:
+    metrics.REPLIES.labels(counted).inc()
+    return Outcome(200, reason, detail)
 
 
 # --- attempt service ------------------------------------------------------------------------------
@@ -122,7 +118,7 @@ DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 class Recipient:
     """Where attempts go, and by which rules."""
 
-    url: str  # absolute
+    url: str
     rules: DeliveryRules = DEFAULT_RULES
     target: int = 0  # id of the trigger; 0 without one
     name: str = ""  # of the trigger, `namespace/name`; empty without one
@@ -215,14 +211,9 @@ class AttemptService:
         if to.access is None and handshakes is None:
             outcome = await self._transport.post(to.url, headers, body, to.rules.timeout_s)
         else:
-            id_ = message_id(event, root if to.origin is Origin.REPLAY else "")
-            if count > 1:
-                id_ = batch_id(body)
-            access, timeout_s = to.access or Access("", None), to.rules.timeout_s
-            rate_per_s = to.rules.rate_per_s
-            outcome = await self.authentication.post(
-                access, id_, to.url, headers, body, timeout_s, handshakes, rate_per_s
-            )
+            id_ = batch_id(body) if count > 1 else message_id(event, root if to.origin is Origin.REPLAY else "")
+            access, timeout_s, per_s = to.access or Access("", None), to.rules.timeout_s, to.rules.rate_per_s
+            outcome = await self.authentication.post(access, id_, to.url, headers, body, timeout_s, handshakes, per_s)
             if to.subscriber is not None:
                 to.subscriber.allowed_per_s = handshakes.per_s(to.url) if handshakes is not None else None
         if heard is not None:
@@ -258,15 +249,8 @@ class AttemptService:
             return DELIVERED
         self.record(to, delivery, outcome, outcome.label)
         delivery.fail(at)
-        clocks = self.clocks
-        return decide(
-            to.rules,
-            outcome,
-            delivery.failures,
-            delivery.tried_us / 1e6,
-            now_s=clocks.now_us() / 1e6,
-            chance=clocks.chance(),
-        )
+        now_s, chance = self.clocks.now_us() / 1e6, self.clocks.chance()
+        return decide(to.rules, outcome, delivery.failures, delivery.tried_us / 1e6, now_s=now_s, chance=chance)
 
     def record(self, to: Recipient, delivery: Delivery, outcome: Outcome, reason: str = "") -> None:
         """Write an attempt into the journal: why it failed, or nothing when the event has been delivered."""
@@ -276,18 +260,10 @@ class AttemptService:
 
 
 def _attempt_span(tracing: Tracing, to: Recipient, event: Event, failures: int, count: int, stored_us: int) -> Span:
-    """An attempt with `count` events, of which this is the first, begins: its span is a child of what stored the event.
-
-    So is that of the match, which began when the event was stored, and has ended before a delivery's first attempt.
-    """
+    """The span of an attempt, a child of what stored its first event; and that of the match, before a first one."""
+    place = destination("trigger", to.name)
     attributes: dict[str, Value] = event_attributes(
-        destination("trigger", to.name),
-        "http",
-        event.id,
-        event.source,
-        event.type,
-        event.specversion,
-        event.subject,
+        place, "http", event.id, event.source, event.type, event.specversion, event.subject
     )
     parent = context_of(event)
     if to.origin is not Origin.DELIVERY:

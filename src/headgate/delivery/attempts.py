@@ -1,13 +1,7 @@
 """Attempts of all targets: when the next one starts, and what follows from it.
 
 A target starts its queue's next delivery whenever it has fewer than its `parallelism` in flight (an ordered one: none
-of the same key, see `lifecycle.py`) and there is a permit (see `permits.py`); else it waits for a permit. A delivery
-that is backing off holds none.
-
-A target with `format: batch` sends several deliveries in one attempt, when `batchSize` events wait or when the first of
-them has waited for `batchWait`; what is tried again goes at once. One answer is the answer for all its events: taken,
-or tried again together. A batch that is refused for good (400, 413, ...) is sent again event by event, so that only
-those are given up that are refused alone.
+of the same key) and there is a permit; else it waits for a permit. A delivery that is backing off holds none.
 """
 
 from __future__ import annotations
@@ -38,16 +32,13 @@ Started = tuple[TargetState, Attempt, Members | None]
 
 
 class DeliveryOwner(Protocol):
-    """Who keeps the targets' deliveries and cursors."""
+    """Who keeps the targets' deliveries and cursors: the scheduler."""
 
-    def end(self, state: TargetState, delivery: Delivery, result: str) -> None:
-        """A delivery has ended."""
+    def end(self, state: TargetState, delivery: Delivery, result: str) -> None: ...
 
-    def has_room(self, state: TargetState) -> None:
-        """An attempt of the target is over."""
+    def has_room(self, state: TargetState) -> None: ...
 
-    def changed(self, state: TargetState) -> None:
-        """A delivery of the target will be tried again."""
+    def changed(self, state: TargetState) -> None: ...
 
 
 class Attempts:
@@ -77,8 +68,7 @@ class Attempts:
         self._relay_open = False  # a task that has just ended an attempt takes the next one that starts
         self._relayed: Started | None = None
         self.stopping = False
-        self.warm_from = 0
-        """Events of rows from this outbox position on were read a moment ago (by the matcher): in the page cache."""
+        self.warm_from = 0  # events of rows from here on were read a moment ago, by the matcher: in the page cache
 
     def pump(self, state: TargetState) -> None:
         if not state.startable:
@@ -117,7 +107,12 @@ class Attempts:
     # --- which deliveries go out next -----------------------------------------------------------------
 
     def _start(self, state: TargetState) -> bool:
-        """Start an attempt with the first of the queue; False when it has to wait, for time or for more events."""
+        """Start an attempt with the first of the queue; False when it has to wait, for time or for more events.
+
+        A batch goes out when `batchSize` events wait, or when the first of them has waited for `batchWait`; what is
+        tried again goes at once. One answer is for all its events. One that is refused for good is sent again event by
+        event, so that only those are given up that are refused alone.
+        """
         rules, deliveries = state.target.delivery, state.deliveries
         is_batch = rules.format == "batch"
         if is_batch and not self._is_ripe(state):
@@ -183,7 +178,7 @@ class Attempts:
         self._owner.has_room(state)
 
     def _is_held(self, state: TargetState) -> bool:
-        """Whether circuit or rate hold the target back; when time alone ends that, it is looked at again then."""
+        """Whether circuit or rate hold the target back; it is looked at again when time alone ends that."""
         wait_s = state.subscriber.wait_s(self._clock())
         if wait_s <= 0:
             return False
@@ -280,9 +275,12 @@ class Attempts:
             result = self._final_check(target, delivery, event)
             if result == "error" and target.delivery.filter_errors_dead_lettered:
                 if self._dead_letters.is_over_quota(target.namespace):
-                    self._wait_for_room(state, delivery)
+                    metrics.QUOTA_DEAD_LETTERS_WAITING.inc()
+                    self._back_off(state, [delivery], limits.DEADLETTER_QUOTA_PAUSE_S)
                     continue
-                await self._give_up_unjudged(state, delivery, event)
+                message = self._final_check.message(target, event).encode()
+                outcome = Outcome(CODE_FILTER_ERROR, "filter-error", body=message)
+                await give_up(self._dead_letters, target, delivery, event, outcome, now_us=self._clock_us())
                 result = "dead_lettered"
             if result:
                 self._owner.end(state, delivery, result)
@@ -292,11 +290,6 @@ class Attempts:
             self.permits.charge(state, attempt, size_bytes)
         return members
 
-    def _wait_for_room(self, state: TargetState, delivery: Delivery) -> None:
-        """A delivery that would become a dead letter is tried again later: its namespace has all that it may have."""
-        metrics.QUOTA_DEAD_LETTERS_WAITING.inc()
-        self._back_off(state, [delivery], limits.DEADLETTER_QUOTA_PAUSE_S)
-
     def _at_hand(self, delivery: Delivery) -> SharedEvent | None:
         """The event of a delivery where that takes no waiting. Raises EventGoneError."""
         event = self._events.kept(delivery.partition, delivery.offset)
@@ -305,12 +298,6 @@ class Attempts:
             if event is not None:
                 metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
         return event
-
-    async def _give_up_unjudged(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
-        """Store the dead letter of an event for which the filter is an error."""
-        message = self._final_check.message(state.target, event).encode()
-        outcome = Outcome(CODE_FILTER_ERROR, "filter-error", body=message)
-        await give_up(self._dead_letters, state.target, delivery, event, outcome, now_us=self._clock_us())
 
     def _heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
         """What an attempt says of the target's speed, whatever becomes of the event."""

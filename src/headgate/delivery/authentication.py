@@ -2,8 +2,6 @@
 
 Secrets are read when they are first needed, and again once they have changed. Nothing is sent without what the rules
 ask for: an attempt whose Secret is missing fails, and is tried again.
-
-Signatures are those of Standard Webhooks 1.0: HMAC-SHA256 over id, time and body, one for each secret.
 """
 
 from __future__ import annotations
@@ -11,51 +9,230 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
+import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+import jwt
+import msgspec
+
 from headgate.auth.user import subject_of
-from headgate.delivery.post import PostOptions, Transport
+from headgate.delivery.post import PostOptions, RequestHeaders, Transport
 from headgate.delivery.retry import CREDENTIALS, Clocks, Outcome
-from headgate.delivery.tokens import Identity, IdentityTokens, Tokens
 from headgate.delivery.webhook_handshake import ORIGIN, Handshakes
-from headgate.objects.kinds.credentials import ClientTls, CredentialsError, DeliveryCredentials, credentials_of
+from headgate.objects.kinds.credentials import (
+    ClientTls,
+    CredentialsError,
+    DeliveryCredentials,
+    OAuthClient,
+    credentials_of,
+)
 from headgate.objects.kinds.routing import Target
 from headgate.objects.store.secret_store import SecretTable
+from headgate.objects.store.signing_keys import ALGORITHM, SigningKey, SigningKeys
+from headgate.observe.logs import tell_failure
 from headgate_api import limits
-from headgate_api.errors import UnavailableError
+from headgate_api.errors import HeadgateError, UnavailableError
 from headgate_api.event.model import Event
 from headgate_api.objects.kinds import AuthSpec, Secret
 
-_ID_BYTES = 18
+# --- tokens ---------------------------------------------------------------------------------------
+# An OAuth server is asked by client credentials (RFC 6749, section 4.4). Its URL is a person's like any other: it is
+# asked through the same policy, without redirects, bounded in time and bytes. Of its answer only an error's name is
+# told. A trigger's own token is a JSON Web Token, which a receiver checks by the server's key set, as those of any
+# OpenID provider. The subject is the service account that Knative would make for the trigger.
+
+_ERROR: Final = re.compile(r"[a-z_]{1,64}", re.ASCII)
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}", re.ASCII)
+_EARLY: Final = 0.1
+"""The part of a token's life in which the next one is asked for."""
+
+
+class _Granted(msgspec.Struct, frozen=True):
+    """The answer (RFC 6749, section 5.1)."""
+
+    access_token: str
+    token_type: str
+    expires_in: int | float | str | None = None
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    """The answer (RFC 6749, section 5.2)."""
+
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Kept:
+    value: str  # the token; empty while there is none
+    problem: str
+    got_at: float  # when it was asked for, monotonic seconds
+    until: float  # when it is asked for again, monotonic seconds
+
+
+class Tokens:
+    """Tokens of all clients. Lives on one event loop."""
+
+    def __init__(self, transport: Transport, clocks: Clocks) -> None:
+        self._transport = transport
+        self._clocks = clocks
+        self._kept: OrderedDict[OAuthClient, _Kept] = OrderedDict()
+        self._asking: dict[OAuthClient, asyncio.Task[_Kept]] = {}
+
+    async def get(self, client: OAuthClient) -> str:
+        """A token that has not expired; who asks at the same time for the same one shares the request.
+
+        Raises CredentialsError when there is none; it is asked for again after OAUTH_RETRY_S.
+        """
+        kept = self._kept.get(client)
+        if kept is None or self._clocks.now() >= kept.until:
+            task = self._asking.get(client)
+            if task is None:
+                task = self._asking[client] = asyncio.create_task(self._ask(client))
+                task.add_done_callback(lambda done: self._asked(client, done))
+            kept = await asyncio.shield(task)
+        if kept.problem:
+            raise CredentialsError("TokenNotGranted", kept.problem)
+        return kept.value
+
+    def refused(self, client: OAuthClient, token: str) -> bool:
+        """A subscriber refused a token: forget it, once in OAUTH_REFUSED_S at most; whether there will be another."""
+        kept = self._kept.get(client)
+        if kept is None or kept.value != token:
+            return True  # somebody else was faster
+        if self._clocks.now() - kept.got_at < limits.OAUTH_REFUSED_S:
+            return False
+        del self._kept[client]
+        return True
+
+    def _asked(self, client: OAuthClient, task: asyncio.Task[_Kept]) -> None:
+        self._asking.pop(client, None)
+        tell_failure(task, "asking for a token failed")
+
+    async def _ask(self, client: OAuthClient) -> _Kept:
+        options = PostOptions(tls=client.tls, kept_bytes=limits.OAUTH_ANSWER_BYTES_MAX)
+        outcome = await self._transport.post(client.url, client.headers, client.body, limits.OAUTH_S_MAX, options)
+        now = self._clocks.now()
+        value, problem, life_s = _read(outcome)
+        if problem:
+            kept = _Kept("", f"{client.url}: {problem}", now, now + limits.OAUTH_RETRY_S)
+        else:
+            kept = _Kept(value, "", now, now + life_s * (1.0 - _EARLY))
+        self._kept[client] = kept
+        while len(self._kept) > limits.OAUTH_TOKENS_MAX:
+            self._kept.popitem(last=False)
+        return kept
+
+
+def _read(outcome: Outcome) -> tuple[str, str, float]:
+    """The token, or why there is none; and how long it lives, in seconds."""
+    if outcome.reason:
+        return "", f"{outcome.reason}: {outcome.detail}", 0.0
+    if outcome.status != 200:
+        return "", f"status {outcome.status}{_error_of(outcome.body)}", 0.0
+    try:
+        granted = msgspec.json.decode(outcome.body, type=_Granted)
+        life_s = float(granted.expires_in) if granted.expires_in is not None else limits.OAUTH_LIFE_S_DEFAULT
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+        return "", "the answer is no token", 0.0
+    if granted.token_type.lower() != "bearer":
+        return "", "the answer is no bearer token", 0.0
+    if not _TOKEN.fullmatch(granted.access_token):
+        return "", "the token cannot stand in a header", 0.0
+    return granted.access_token, "", min(max(life_s, limits.OAUTH_RETRY_S), limits.OAUTH_LIFE_S_MAX)
+
+
+def _error_of(body: bytes) -> str:
+    try:
+        error = msgspec.json.decode(body, type=_Refused).error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return f" {error}" if _ERROR.fullmatch(error) else ""
+
+
+_KEY_S: Final = 60.0
+"""How long a key is used before the store is asked for it again."""
+_RENEWED: Final = 0.8
+"""The part of a token's life after which the next one is made."""
+
+
+class Identity(NamedTuple):
+    """Who a token is of, and for."""
+
+    subject: str
+    audience: str
+
+
+class IdentityTokens:
+    """Tokens of all triggers. Lives on one event loop."""
+
+    def __init__(self, signer: SigningKeys | None, issuer: str, clocks: Clocks) -> None:
+        self._signer = signer
+        self._issuer = issuer
+        self._clocks = clocks
+        self._key: SigningKey | None = None
+        self._key_until = float("-inf")
+        self._kept: OrderedDict[Identity, tuple[str, str, float]] = OrderedDict()
+
+    async def get(self, identity: Identity) -> str:
+        """A token that has a while to live. Raises CredentialsError without a key to sign it by."""
+        now = self._clocks.now()
+        if self._key is None or now >= self._key_until:
+            self._key = await self._current()
+            self._key_until = now + _KEY_S
+        kept = self._kept.get(identity)
+        if kept is not None and kept[0] == self._key.id and now < kept[2]:
+            return kept[1]
+        issued = self._clocks.now_us() // 1_000_000
+        claims = {
+            "iss": self._issuer,
+            "sub": identity.subject,
+            "aud": [identity.audience],
+            "iat": issued,
+            "nbf": issued,
+            "exp": issued + int(limits.IDENTITY_TOKEN_S),
+        }
+        token = jwt.encode(claims, self._key.pem, ALGORITHM, headers={"kid": self._key.id})
+        self._kept[identity] = (self._key.id, token, now + limits.IDENTITY_TOKEN_S * _RENEWED)
+        while len(self._kept) > limits.OAUTH_TOKENS_MAX:
+            self._kept.popitem(last=False)
+        return token
+
+    async def _current(self) -> SigningKey:
+        try:
+            key = await asyncio.to_thread(self._signer.current) if self._signer is not None else None
+        except HeadgateError as error:
+            raise CredentialsError("NoSigningKey", error.message) from error
+        if key is None:
+            raise CredentialsError("NoSigningKey", "there is no key yet to sign tokens by")
+        return key
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+_ID_BYTES: Final = 18
+_UNAUTHORIZED: Final = 401
 
 
 def message_id(event: Event, more: str = "") -> str:
-    """The id of what is sent: the same for every attempt, and without a dot, which separates what is signed.
-
-    `more` tells another sending of the same event apart, such as a replay.
-    """
-    name = "\0".join((event.source, event.id, more)).encode()
-    return "msg_" + base64.urlsafe_b64encode(blake2b(name, digest_size=_ID_BYTES).digest()).decode()
+    """The id of what is sent: the same for every attempt. `more` tells another sending of the event apart, a replay."""
+    return batch_id("\0".join((event.source, event.id, more)).encode())
 
 
 def batch_id(body: bytes) -> str:
-    """The id of several events that are sent at once: another one when they are not the same events."""
+    """The same of a batch. It has no dot, which separates what is signed."""
     return "msg_" + base64.urlsafe_b64encode(blake2b(body, digest_size=_ID_BYTES).digest()).decode()
 
 
 def signed(keys: Sequence[bytes], id_: str, time_s: int, body: bytes) -> list[tuple[str, str]]:
-    """The headers `webhook-id`, `webhook-timestamp` and `webhook-signature`. `time_s` counts from 1970."""
+    """The headers of Standard Webhooks 1.0, with an HMAC-SHA256 by each key. `time_s` counts from 1970."""
     text = b"%b.%d.%b" % (id_.encode(), time_s, body)
     made = (base64.b64encode(hmac.digest(key, text, "sha256")).decode() for key in keys)
     signatures = " ".join(f"v1,{one}" for one in made)
     return [("webhook-id", id_), ("webhook-timestamp", str(time_s)), ("webhook-signature", signatures)]
-
-
-_UNAUTHORIZED: Final = 401
-Headers = Sequence[tuple[str, str]]
 
 
 class Access(NamedTuple):
@@ -75,9 +252,8 @@ class Access(NamedTuple):
 
     @classmethod
     def to_subscriber(cls, target: Target) -> Access | None:
-        return cls.of(
-            target.namespace, target.delivery.auth, target.subscriber_ca, _identity(target, target.subscriber_audience)
-        )
+        identity = _identity(target, target.subscriber_audience)
+        return cls.of(target.namespace, target.delivery.auth, target.subscriber_ca, identity)
 
     @classmethod
     def to_sink(cls, target: Target) -> Access | None:
@@ -138,7 +314,7 @@ class RequestAuthentication:
         access: Access,
         id_: str,
         url: str,
-        headers: Headers,
+        headers: RequestHeaders,
         body: bytes,
         timeout_s: float,
         handshakes: Handshakes | None = None,
@@ -164,52 +340,49 @@ class RequestAuthentication:
         sent += credentials.headers
         if credentials.signing:
             sent += signed(credentials.signing, id_, self._clocks.now_us() // 1_000_000, body)
-        if credentials.oauth is None and access.identity is None:
-            return await self._transport.post(url, sent, body, timeout_s, ready.options)
+
+        async def post(token: str = "") -> Outcome:
+            bearer = [("authorization", f"Bearer {token}")] if token else []
+            return await self._transport.post(url, sent + bearer, body, timeout_s, ready.options)
+
         try:
             if access.identity is not None:
-                token = await self._identities.get(access.identity)
-                return await self._post_by(token, url, sent, body, timeout_s, ready.options)
-            assert credentials.oauth is not None
+                return await post(await self._identities.get(access.identity))
+            if credentials.oauth is None:
+                return await post()
             token = await self._tokens.get(credentials.oauth)
-            outcome = await self._post_by(token, url, sent, body, timeout_s, ready.options)
+            outcome = await post(token)
             if outcome.status == _UNAUTHORIZED and self._tokens.refused(credentials.oauth, token):
-                token = await self._tokens.get(credentials.oauth)
-                outcome = await self._post_by(token, url, sent, body, timeout_s, ready.options)
+                outcome = await post(await self._tokens.get(credentials.oauth))
         except CredentialsError as error:
             return Outcome(0, CREDENTIALS, str(error))
         return outcome
 
-    async def _post_by(
-        self, token: str, url: str, headers: Headers, body: bytes, timeout_s: float, options: PostOptions | None
-    ) -> Outcome:
-        bearer = ("authorization", f"Bearer {token}")
-        return await self._transport.post(url, [*headers, bearer], body, timeout_s, options)
-
     async def _read(self, access: Access) -> _Ready | Outcome:
         """What the Secrets hold now; kept until one of the namespace changes."""
         epoch = self._epoch
-        found = await asyncio.to_thread(self._found, access)
-        if epoch == self._epoch and not isinstance(found, _Unavailable):
+        try:
+            found = await asyncio.to_thread(self._found, access)
+        except UnavailableError as error:  # the store could not be asked: the next attempt asks again
+            return Outcome(0, CREDENTIALS, f"SecretUnreadable: {error.message}")
+        if epoch == self._epoch:
             if self._count >= limits.CREDENTIALS_KEPT_MAX:
                 self._forget(frozenset(self._known))
             kept = self._known.setdefault(access.namespace, {})
             self._count += access not in kept
             kept[access] = found
-        return found.outcome if isinstance(found, _Unavailable) else found
+        return found
 
     def _secret(self, namespace: str, name: str) -> Secret | None:
         return self._secrets.get(namespace, name) if self._secrets is not None else None
 
-    def _found(self, access: Access) -> _Ready | Outcome | _Unavailable:
+    def _found(self, access: Access) -> _Ready | Outcome:
         credentials = DeliveryCredentials()
         if access.auth is not None:
             try:
                 credentials = credentials_of(access.auth, lambda name: self._secret(access.namespace, name))
             except CredentialsError as error:
                 return Outcome(0, CREDENTIALS, str(error))
-            except UnavailableError as error:
-                return _Unavailable(Outcome(0, CREDENTIALS, f"SecretUnreadable: {error.message}"))
         tls = ClientTls(access.ca_certs, credentials.identity)
         names = {name for name, _ in credentials.headers}
         if credentials.oauth is not None or access.identity is not None:
@@ -218,10 +391,3 @@ class RequestAuthentication:
             names |= {"webhook-id", "webhook-timestamp", "webhook-signature"}
         options = PostOptions(tls=tls) if tls != ClientTls() else None
         return _Ready(credentials, options, frozenset(names))
-
-
-@dataclass(frozen=True, slots=True)
-class _Unavailable:
-    """The store could not be asked: the next attempt asks again."""
-
-    outcome: Outcome

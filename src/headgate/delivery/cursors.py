@@ -1,17 +1,7 @@
 """The cursors of deliveries, dispatch.db: one position for all, and a row only for a target that is behind.
 
-* `position` G: every outbox row below it has been handed to the scheduler.
-* `watermarks`: per log partition, what the outbox's progress rows below G say, so that a restart reads from G on
-  only.
-* a target's row: `pending`, outbox positions handed out and not ended (at most a queue's length, so it is bounded by
-  construction; the ended ones above a low watermark would not be), `lag_from`, from which on the target has not
-  read, and `retries`, which of the pending have failed how often, for how long, and when they are due again.
-
-Everything else below G has ended. A flush is one transaction, every CURSOR_FLUSH_S, and waits until the outbox is
-durable up to G. One flush every CURSOR_SYNC_S is synced, and the last one before a pause: after a power cut the file is
-whole but may be so old, after kill -9 at most one flush. Old cursors only repeat deliveries, as at-least-once allows;
-they never skip one, because G and all rows move together. A cursor above the outbox's end (the outbox was removed) is
-worth nothing and is dropped with a warning.
+Every outbox row below the position G has been handed to the scheduler; what no target's row names below G has ended.
+Old cursors only repeat deliveries, as at-least-once allows. They never skip one, because G and all rows move together.
 """
 
 from __future__ import annotations
@@ -21,7 +11,7 @@ import sqlite3
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -58,7 +48,7 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TargetCursor:
-    """A target that is behind."""
+    """A target that is behind. What is `pending` is bounded by a queue; what has ended above a mark would not be."""
 
     target: int
     lag_from: int | None  # outbox position from which on it has read nothing; None when it is up to G
@@ -80,15 +70,14 @@ class TargetCursor:
 
 @dataclass(frozen=True)
 class Cursors:
-    """Everything that is remembered, at one moment; `position` is G, the watermarks are per log partition."""
+    """Everything that is remembered, at one moment."""
 
-    position: int = 0
-    watermarks: dict[int, int] = field(default_factory=dict)
+    position: int = 0  # G
+    watermarks: dict[int, int] = field(default_factory=dict)  # per log partition, of the outbox's progress rows below G
     targets: tuple[TargetCursor, ...] = ()
 
     @cached_property
     def behind(self) -> dict[int, TargetCursor]:
-        """The targets that are behind, by id."""
         return {one.target: one for one in self.targets}
 
     @property
@@ -130,7 +119,7 @@ class CursorStore(StoreFile):
 
     @classmethod
     def read(cls, path: Path) -> Cursors:
-        """What another process last wrote to the file, which exists; OperationalError when it is busy or empty."""
+        """What another process last wrote to a file that exists; OperationalError when it is busy or empty."""
         with read_only(path) as connection:
             connection.execute("BEGIN")  # one moment for all tables
             return _load(connection)
@@ -141,7 +130,6 @@ class CursorStore(StoreFile):
             return _load(self._connection)
 
     def flush(self, change: CursorChange) -> None:
-        """Write a change, all or nothing."""
         with self._transaction() as connection:
             self._write(connection, change)
 
@@ -175,8 +163,8 @@ def _load(connection: sqlite3.Connection) -> Cursors:
 
 
 def _row(cursor: TargetCursor) -> tuple[int, int | None, bytes, bytes]:
-    retries = _packed(chain.from_iterable(cursor.retries))
-    return cursor.target, cursor.lag_from, _packed(cursor.pending), retries
+    pending, retries = array("q", cursor.pending), array("q", chain.from_iterable(cursor.retries))
+    return cursor.target, cursor.lag_from, pending.tobytes(), retries.tobytes()
 
 
 def _tried(numbers: Sequence[int]) -> tuple[Tried, ...]:
@@ -184,17 +172,13 @@ def _tried(numbers: Sequence[int]) -> tuple[Tried, ...]:
     return tuple(map(Tried._make, zip(*(numbers[field::width] for field in range(width)), strict=True)))
 
 
-def _packed(positions: Iterable[int]) -> bytes:
-    return array("q", positions).tobytes()
-
-
 class Flusher:
     """Writes cursor changes, in a thread of its own.
 
     `take` gives what changed since it was last asked. Each change waits for the outbox rows below its position
-    (`when_durable`). `on_flush` is called on the loop after a transaction; `pause_s` lie between two at least. A flush
-    that is not synced is followed by one that is, CURSOR_SYNC_S later at the latest. No `GroupCommit`: nobody waits for
-    a flush, and it takes what has changed only when it is due.
+    (`when_durable`). `pause_s` lie between two transactions at least. One that is not synced is followed by one that
+    is, CURSOR_SYNC_S later at the latest: a power cut costs so much, kill -9 at most one. No `GroupCommit`: nobody
+    waits for a flush, and it takes what has changed only when it is due.
     """
 
     def __init__(
@@ -220,7 +204,6 @@ class Flusher:
         self._unwritten: CursorChange | None = None
 
     def wake(self) -> None:
-        """There is something to write."""
         if self._closed:
             return
         if self._writing:

@@ -76,10 +76,7 @@ def _dead_letter(target: Target, delivery: Delivery, event: SharedEvent, outcome
 async def give_up(
     queue: DeadLetterQueue, target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, now_us: int
 ) -> str:
-    """Store the dead letter of a delivery that is given up; `dead_lettered`, or `failed` where there is no sink.
-
-    The outcome is that of its last attempt, or says by its reason why there is none.
-    """
+    """Store the dead letter of a delivery whose last attempt ended so; `dead_lettered`, `failed` where no sink is."""
     if not target.delivery.has_sink:
         return "failed"
     await queue.put(_dead_letter(target, delivery, event, outcome, now_us))

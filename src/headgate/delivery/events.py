@@ -16,7 +16,7 @@ from headgate.event.trace import TRACEPARENT, Context, context_of
 from headgate.filter.cel.evaluate import EventView
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
-from headgate.log.lookup import RecordLookup
+from headgate.log.reader import RecordLookup
 from headgate.storage.threads import Threads
 from headgate_api import limits
 from headgate_api.errors import UnavailableError
@@ -25,7 +25,6 @@ from headgate_api.event.json_format import encode_batch, encode_event
 from headgate_api.event.model import Event, holds_map
 
 # --- encoding -------------------------------------------------------------------------------------
-# Events as HTTP requests: binary or structured mode, batches, and dead letters with their error.
 
 Headers = list[tuple[str, str]]
 Wire = tuple[Headers, bytes]
@@ -157,7 +156,7 @@ class Events(Protocol):
     """What the scheduler needs of the log. `LogEvents` has it, and `backend/kafka/events.py`."""
 
     def recent(self, partition: int, offset: int) -> SharedEvent | None:
-        """An event just stored, where that takes no waiting: quick enough for the event loop. Raises EventGoneError."""
+        """An event just stored, where that is quick enough for the event loop. Raises EventGoneError."""
 
     def kept(self, partition: int, offset: int) -> SharedEvent | None:
         """The event when it is in memory."""
@@ -175,10 +174,7 @@ async def load_or_none(events: Events, partition: int, offset: int) -> SharedEve
 
 
 class EventCache:
-    """Events that were needed a moment ago, first in, first out, up to EVENT_CACHE_BYTES_MAX.
-
-    Targets of one event stand together; who comes much later reads it again.
-    """
+    """Events that were needed a moment ago, first in, first out: targets of one event stand together."""
 
     def __init__(self) -> None:
         self._events: OrderedDict[tuple[int, int], SharedEvent] = OrderedDict()

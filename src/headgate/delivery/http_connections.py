@@ -1,7 +1,6 @@
 """HTTP/1.1 connections to subscribers: opened when there is none, a request at a time, kept a while for the next one.
 
-httptools (llhttp, the parser of Node.js) parses; what is here is what surrounds a parser (RFC 9112): bounds, time, what
-ends a body, and whether a connection may take another request.
+httptools parses; what is here surrounds a parser (RFC 9112): bounds, time, what ends a body, what may be used again.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final, Protocol, cast
 
 import httptools
@@ -55,30 +55,7 @@ class AnswerSink(Protocol):
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection that a pool has opened; it calls `released` when it may take another request.
-
-    `idle_since_s` is the loop time at which the last answer was whole; 0 before the first one.
-    """
-
-    __slots__ = (
-        "_answer",
-        "_bare_bytes",
-        "_done",
-        "_ends_by_close",
-        "_ends_s",
-        "_fires_s",
-        "_headers",
-        "_in_body",
-        "_is_large_by_tls",
-        "_loop",
-        "_opened",
-        "_parser",
-        "_released",
-        "_timeout_s",
-        "_timer",
-        "_transport",
-        "idle_since_s",
-    )
+    """A connection that a pool has opened; it calls `released` when it may take another request."""
 
     def __init__(self, released: Callable[[HttpConnection], None], opened: set[HttpConnection]) -> None:
         self._released = released
@@ -93,7 +70,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers: Headers = []
         self._timer: asyncio.TimerHandle | None = None
         self._fires_s = 0.0
-        self.idle_since_s = 0.0
+        self.idle_since_s = 0.0  # loop time at which the last answer was whole; 0 before the first one
 
     def send(self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float) -> asyncio.Future[None]:
         """Sends a request; `head` ends with the empty line, `timeout_s` is from now to the answer's end.
@@ -282,26 +259,22 @@ _UNKNOWN_CA: Final = frozenset(
 """OpenSSL's words for a certificate whose CA it does not know."""
 
 
+@dataclass(slots=True, eq=False)
 class ConnectionPool:
-    """Connections to one address; `tls` is None for plain HTTP, `server_name` what the certificate must bear."""
+    """Connections to one address."""
 
-    __slots__ = ("_host", "_idle", "_pools", "_port", "_server_name", "_tls")
-
-    def __init__(
-        self, pools: ConnectionPools, host: str, port: int, tls: ssl.SSLContext | None, server_name: str
-    ) -> None:
-        self._pools = pools
-        self._host = host
-        self._port = port
-        self._tls = tls
-        self._server_name = server_name
-        self._idle: list[HttpConnection] = []
+    _pools: ConnectionPools
+    _host: str
+    _port: int
+    _tls: ssl.SSLContext | None  # None for plain HTTP
+    _server_name: str  # what the certificate must bear
+    _idle: list[HttpConnection] = field(default_factory=list)
 
     async def send(self, head: bytes, body: bytes, answer: AnswerSink, timeout_s: float, connect_s: float) -> None:
-        """Sends a request by a kept connection or a new one; `timeout_s` is for all of it, `connect_s` to connect.
+        """Sends a request; `timeout_s` is for all of it. Raises RequestFailedError when there is no whole answer.
 
         A kept connection that ends before a byte of an answer was most likely closed by the peer before it had read the
-        request: the same request goes at once into a new one. Raises RequestFailedError when there is no whole answer.
+        request: the same request goes at once into a new one.
         """
         connection = self._take()
         while True:  # twice at most: a new connection is not kept
@@ -392,7 +365,6 @@ class ConnectionPools:
             self._timer = self.loop.call_later(_SWEEP_S, self._sweep)
 
     def close(self) -> None:
-        """Closes every connection; a request that is under way fails."""
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self.opened):

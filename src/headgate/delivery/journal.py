@@ -1,8 +1,7 @@
 """The journal of recent attempts: two files of fixed size that take turns, for `headgate trace` and `headgate why`.
 
-Every attempt and every end without one is 32 bytes, collected in memory and appended by a thread a few times a second,
-without a sync: it is for people, nothing is decided by it, and a crash may cost its last moment. When a file is full it
-takes the place of the older one, so the last JOURNAL_BYTES_MAX / 32 to twice as many attempts are known.
+Every attempt, and every end without one, is 32 bytes, appended a few times a second without a sync: it is for people,
+nothing is decided by it, and a crash may cost its last moment. A file that is full takes the place of the older one.
 """
 
 from __future__ import annotations

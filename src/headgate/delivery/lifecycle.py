@@ -10,21 +10,15 @@
                  +--KEY_READ-- READING_KEY     <-READ_KEY--- QUEUED
 
 A delivery can END in any state but ENDED: its target may be deleted, its event may be gone. EXPIRING ones have been
-taken out of the queue because they are too old; how they end is being decided.
-
-An ordered target has one delivery of each partition key under way. The key is taken from its first delivery's start
-until that one has ended, with all its retries; what comes meanwhile waits behind it, in the order in which it came.
-Other keys go on. Events without a partition key share a queue.
-
-What counts deliveries (how many are in flight, back off, wait for a key) is counted here, where they move, and nowhere
-else. Attempts are counted too: an attempt carries one delivery, or several of a target with `format: batch`, and has
-one permit (`permits.py`) from `open` to `close`.
+taken out of the queue because they are too old; how they end is being decided. What counts deliveries and attempts is
+counted here, where they move, and nowhere else.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, Generic, TypeVar
 
@@ -34,7 +28,11 @@ T = TypeVar("T")
 
 
 class KeyQueues(Generic[T]):
-    """The keys of one target. What waits is in memory anyway: at most a queue's length."""
+    """The partition keys of an ordered target, which has one delivery of each under way; other keys go on.
+
+    A key is taken from its first delivery's start until that one has ended, with all its retries. What comes meanwhile
+    waits behind it, in the order in which it came. Events without a key share the empty one.
+    """
 
     __slots__ = ("_taken",)
 
@@ -59,7 +57,6 @@ class KeyQueues(Generic[T]):
         return None
 
     def withdraw(self, key: str, one: T) -> None:
-        """One that waits does not any more."""
         self._taken[key].remove(one)
 
 
@@ -123,37 +120,22 @@ class TransitionError(AssertionError):
     """A transition that is not in the table: a bug."""
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """One event on its way to one target."""
 
-    __slots__ = (
-        "alone",
-        "due_us",
-        "failures",
-        "key",
-        "offset",
-        "partition",
-        "position",
-        "since",
-        "started_at",
-        "state",
-        "tried_us",
-        "verdict",
-    )
-
-    def __init__(self, position: int, partition: int, offset: int, verdict: int) -> None:
-        self.position = position  # of its outbox row: the identity
-        self.partition = partition
-        self.offset = offset
-        self.verdict = verdict
-        self.state = QUEUED  # changed by `TargetDeliveries` alone
-        self.failures = 0
-        self.due_us = 0  # when the next one may start, microseconds since 1970 UTC; 0 at once
-        self.since: float | None = None  # see `begun`; None before the first attempt of this process has ended
-        self.tried_us = 0  # microseconds from there to the last failure
-        self.key: str | None = None  # the partition key that it has, or waits for, at an ordered target
-        self.alone = False  # it goes out in a batch of its own: another one with it was refused
-        self.started_at = 0.0  # start of the last attempt, monotonic seconds
+    position: int  # of its outbox row: the identity
+    partition: int
+    offset: int
+    verdict: int
+    state: DeliveryState = QUEUED  # changed by `TargetDeliveries` alone
+    failures: int = 0
+    due_us: int = 0  # when the next one may start, microseconds since 1970 UTC; 0 at once
+    since: float | None = None  # see `begun`; None before the first attempt of this process has ended
+    tried_us: int = 0  # microseconds from there to the last failure
+    key: str | None = None  # the partition key that it has, or waits for, at an ordered target
+    alone: bool = False  # it goes out in a batch of its own: another one with it was refused
+    started_at: float = 0.0  # start of the last attempt, monotonic seconds
 
     def fail(self, now: float) -> None:
         self.failures += 1
@@ -169,30 +151,30 @@ class Delivery:
         """An earlier process has tried it."""
         self.failures, self.due_us, self.tried_us = tried.failures, tried.due_us, tried.tried_us
 
+    def tried(self) -> Tried:
+        """What `resume` needs."""
+        return Tried(self.position, self.failures, self.due_us, self.tried_us)
 
+
+@dataclass(slots=True, eq=False)
 class Attempt:
-    """Deliveries that go out in one request, and hold one permit together."""
+    """Deliveries that go out in one request, and hold one permit from `open` to `close`: one, or those of a batch."""
 
-    __slots__ = ("deliveries", "size_bytes", "started_at")
-
-    def __init__(self, started_at: float) -> None:
-        self.deliveries: list[Delivery] = []  # at least one when it begins; those that end or return leave it
-        self.started_at = started_at  # monotonic seconds
-        self.size_bytes = 0  # of the events that it carries, as soon as they are read
+    started_at: float  # monotonic seconds
+    deliveries: list[Delivery] = field(default_factory=list)  # at least one when it begins
+    size_bytes: int = 0  # of the events that it carries, as soon as they are read
 
 
+@dataclass(slots=True, eq=False)
 class TargetDeliveries:
     """The deliveries of one target that are in memory."""
 
-    __slots__ = ("_counts", "_keys", "attempts", "live", "queue", "tried")
-
-    def __init__(self) -> None:
-        self.live: dict[int, Delivery] = {}  # all of them by position, in the order in which they arrived
-        self.queue: deque[Delivery] = deque()  # those that may start, in order
-        self.attempts: dict[Attempt, None] = {}  # those that have begun and not ended, the oldest first
-        self.tried: dict[int, Delivery] = {}  # those of `live` that have failed
-        self._counts = [0] * len(DeliveryState)
-        self._keys: KeyQueues[Delivery] = KeyQueues()
+    live: dict[int, Delivery] = field(default_factory=dict)  # by position, in the order in which they arrived
+    queue: deque[Delivery] = field(default_factory=deque)  # those that may start, in order
+    attempts: dict[Attempt, None] = field(default_factory=dict)  # those that have begun and not ended, in order
+    tried: dict[int, Delivery] = field(default_factory=dict)  # those of `live` that have failed
+    _counts: list[int] = field(default_factory=lambda: [0] * len(DeliveryState))
+    _keys: KeyQueues[Delivery] = field(default_factory=KeyQueues)
 
     def count(self, state: DeliveryState) -> int:
         """How many are in a state; ENDED: since the beginning."""
@@ -239,7 +221,6 @@ class TargetDeliveries:
     # --- attempts -------------------------------------------------------------------------------------
 
     def open(self, attempt: Attempt) -> None:
-        """An attempt begins: deliveries `start` in it."""
         self.attempts[attempt] = None
 
     def start(self, attempt: Attempt) -> None:
@@ -250,7 +231,6 @@ class TargetDeliveries:
         attempt.deliveries.append(delivery)
 
     def close(self, attempt: Attempt) -> None:
-        """An attempt is over; what becomes of its deliveries is another matter."""
         del self.attempts[attempt]
 
     def give_back(self, deliveries: Iterable[Delivery]) -> None:

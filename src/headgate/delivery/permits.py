@@ -1,10 +1,8 @@
 """Permits: the right to have an attempt in flight, which all targets share, and the line of those who wait for one.
 
-Targets that answer share ATTEMPTS_HEALTHY_MAX permits. The permits of a target that turns out not to answer are counted
-on the other side: at once the healthy ones can go on, while no slow target starts another attempt above
-ATTEMPTS_SLOW_MAX. When that side is full ("crowded"), a target that has not answered lately gets one permit to prove
-itself before it gets more, so that hundreds of hanging targets do not fill ATTEMPTS_MAX either. Each side has half of
-ATTEMPT_BYTES_MAX: large events that hang must not take the memory of those that do not.
+The permits of a target that turns out not to answer are counted on the other side, ATTEMPTS_SLOW_MAX at most: at once
+the healthy ones can go on. When that side is full ("crowded"), a target that has not answered lately gets one permit to
+prove itself before it gets more, so that hundreds of hanging targets do not fill ATTEMPTS_MAX either.
 """
 
 from __future__ import annotations
@@ -24,31 +22,24 @@ _SWEEP_S: Final = 0.25
 class PermitCounts:
     """How many permits are taken on either side (slow or not), and the bytes of their attempts. Pure.
 
-    The process's permits are divided into `sharers` parts, one of which this is; it has at least ATTEMPTS_PART_MIN.
+    The process's permits are divided into `sharers` parts, one of which this is. Each side has half of the bytes: large
+    events that hang must not take the memory of those that do not.
     """
 
     def __init__(self, sharers: int = 1) -> None:
-        self._taken = {False: 0, True: 0}
-        self._max = {
-            False: _part(limits.ATTEMPTS_HEALTHY_MAX, sharers),
-            True: _part(limits.ATTEMPTS_SLOW_MAX, sharers),
-        }
+        self.taken = {False: 0, True: 0}  # attempts in flight to targets that answer, and to those that do not
+        self._max = {False: _part(limits.ATTEMPTS_HEALTHY_MAX, sharers), True: _part(limits.ATTEMPTS_SLOW_MAX, sharers)}
         self._all_max = _part(limits.ATTEMPTS_MAX, sharers)
         self._bytes_max = limits.ATTEMPT_BYTES_MAX // sharers
         self._bytes = {False: 0, True: 0}
 
     @property
-    def by_side(self) -> dict[bool, int]:
-        """Attempts in flight to targets that answer (False) and to those that do not (True)."""
-        return dict(self._taken)
-
-    @property
     def crowded(self) -> bool:
         """Whether those who do not answer have all the permits that they may have."""
-        return self._taken[True] >= self._max[True]
+        return self.taken[True] >= self._max[True]
 
     def available(self, slow: bool) -> bool:
-        taken = self._taken
+        taken = self.taken
         return (
             taken[slow] < self._max[slow]
             and taken[False] + taken[True] < self._all_max
@@ -56,19 +47,19 @@ class PermitCounts:
         )
 
     def acquire(self, slow: bool) -> None:
-        self._taken[slow] += 1
+        self.taken[slow] += 1
 
     def charge(self, slow: bool, size_bytes: int) -> None:
         self._bytes[slow] += size_bytes
 
     def release(self, slow: bool, size_bytes: int) -> None:
-        self._taken[slow] -= 1
+        self.taken[slow] -= 1
         self._bytes[slow] -= size_bytes
 
     def move(self, count: int, size_bytes: int, to_slow: bool) -> None:
         """A target changed sides with so many attempts in flight, which carry so much."""
-        self._taken[to_slow] += count
-        self._taken[not to_slow] -= count
+        self.taken[to_slow] += count
+        self.taken[not to_slow] -= count
         self._bytes[to_slow] += size_bytes
         self._bytes[not to_slow] -= size_bytes
 
@@ -90,23 +81,19 @@ class Permits:
         self._pump = pump
         self._clock = clock
         self._loop = loop
-        self._counts = counts
+        self.counts = counts
         self._busy: set[TargetState] = set()
         self._lines: dict[bool, deque[TargetState]] = {False: deque(), True: deque()}
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
-    @property
-    def taken(self) -> dict[bool, int]:
-        return self._counts.by_side
-
     def cautious(self, state: TargetState) -> bool:
         """Whether a target has to prove itself with one attempt before it gets more permits."""
-        return self._counts.crowded and self._clock() - state.subscriber.answered_at > limits.SLOW_AFTER_S
+        return self.counts.crowded and self._clock() - state.subscriber.answered_at > limits.SLOW_AFTER_S
 
     def available(self, state: TargetState) -> bool:
         """Whether an attempt of this target may start; else the target waits for a permit now."""
-        if self._counts.available(state.slow):
+        if self.counts.available(state.slow):
             return True
         self._wait(state)
         return False
@@ -114,7 +101,7 @@ class Permits:
     def acquire(self, state: TargetState) -> Attempt:
         """An attempt begins: it has a permit, and counts for the rate of its subscriber."""
         attempt = Attempt(self._clock())
-        self._counts.acquire(state.slow)
+        self.counts.acquire(state.slow)
         state.deliveries.open(attempt)
         state.subscriber.begin(attempt.started_at)
         self._busy.add(state)
@@ -122,14 +109,14 @@ class Permits:
 
     def charge(self, state: TargetState, attempt: Attempt, size_bytes: int) -> None:
         attempt.size_bytes = size_bytes
-        self._counts.charge(state.slow, size_bytes)
+        self.counts.charge(state.slow, size_bytes)
 
     def release(self, state: TargetState, attempt: Attempt) -> None:
         state.deliveries.close(attempt)
         state.subscriber.end()
         if not state.deliveries.attempts:
             self._busy.discard(state)
-        self._counts.release(state.slow, attempt.size_bytes)
+        self.counts.release(state.slow, attempt.size_bytes)
 
     def go_on(self, state: TargetState) -> None:
         """After an attempt: who waits for a permit comes before the target that has just had its turn."""
@@ -144,7 +131,7 @@ class Permits:
         if slow != state.slow:
             state.slow = slow
             attempts = state.deliveries.attempts
-            self._counts.move(len(attempts), sum(attempt.size_bytes for attempt in attempts), slow)
+            self.counts.move(len(attempts), sum(attempt.size_bytes for attempt in attempts), slow)
 
     def watch(self) -> None:
         """Look for attempts that hang, for as long as there are any; nothing else would tell before their timeout."""
@@ -164,7 +151,7 @@ class Permits:
 
     def _serve(self) -> None:
         for slow, line in self._lines.items():
-            while line and self._counts.available(slow) and not self._closed:
+            while line and self.counts.available(slow) and not self._closed:
                 first = line.popleft()
                 first.waiting_for_permit = False
                 self._pump(first)

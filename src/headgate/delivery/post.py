@@ -1,11 +1,7 @@
 """One HTTP POST to a subscriber: no redirects, no proxies, bounded in time and bytes.
 
-Names are resolved by us (`resolver.py`), so that the address that was judged is the one connected to.
-
-The connections are ours (`http_connections.py`): a client on threads of its own, such as hyper's or aiohttp's, costs
-three to ten times as much a POST, most of it where threads hand over to the event loop and back. Answers are taken as
-they come, so that their length is bounded. Nothing is decompressed: requests ask for answers as they are, and of an
-answer in another coding the body counts for nothing.
+Nothing is decompressed: requests ask for answers as they are, and of an answer in another coding the body counts for
+nothing. Why the client is our own: docs/adr/0030-deliveries-have-an-http-client-of-their-own.md.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ from headgate.objects.kinds.credentials import ClientTls
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate_api import limits
 
+RequestHeaders = Sequence[tuple[str, str]]
 _LOCAL: Final = UrlPolicy()
 _USER_AGENT: Final = "headgate"
 _LATE: Final = Outcome(0, "timeout", "no time was left after the name was resolved")
@@ -52,15 +49,10 @@ _NO_OPTIONS: Final = PostOptions()
 
 
 class Transport(Protocol):
-    """What the scheduler needs of an HTTP client."""
+    """What deliveries need of an HTTP client."""
 
     async def post(
-        self,
-        url: str,
-        headers: Sequence[tuple[str, str]],
-        body: bytes,
-        timeout_s: float,
-        options: PostOptions | None = None,
+        self, url: str, headers: RequestHeaders, body: bytes, timeout_s: float, options: PostOptions | None = None
     ) -> Outcome:
         """One attempt; never raises for what the subscriber or the network does."""
 
@@ -86,12 +78,7 @@ class HttpTransport:
         self._pools.close()
 
     async def post(
-        self,
-        url: str,
-        headers: Sequence[tuple[str, str]],
-        body: bytes,
-        timeout_s: float,
-        options: PostOptions | None = None,
+        self, url: str, headers: RequestHeaders, body: bytes, timeout_s: float, options: PostOptions | None = None
     ) -> Outcome:
         """One attempt; `timeout_s` is for all of it: name, connection, sending, the answer's last byte.
 
@@ -122,13 +109,7 @@ class HttpTransport:
         return outcome
 
     async def _try(
-        self,
-        hop: Hop,
-        headers: Sequence[tuple[str, str]],
-        body: bytes,
-        timeout_s: float,
-        connect_s: float,
-        options: PostOptions,
+        self, hop: Hop, headers: RequestHeaders, body: bytes, timeout_s: float, connect_s: float, options: PostOptions
     ) -> Outcome:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
         head = f"{options.method}{hop.head}content-length: {len(body)}\r\n{lines}"
@@ -153,21 +134,6 @@ class HttpTransport:
 
 
 class _Answer:
-    """What is kept of an answer."""
-
-    __slots__ = (
-        "_body",
-        "_headers",
-        "_is_reply",
-        "_kept",
-        "_options",
-        "_size",
-        "_status",
-        "_transport",
-        "_wrong",
-        "reply_bytes",
-    )
-
     def __init__(self, transport: HttpTransport, options: PostOptions) -> None:
         self._transport = transport
         self._options = options

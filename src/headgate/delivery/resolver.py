@@ -4,15 +4,13 @@ An HTTP client that resolves by itself could be told a harmless address when we 
 rebinding). So a connection is opened to the address that was judged; the name is in the Host header, and for TLS the
 certificate must bear it.
 
-A route is kept for DNS_TTL_S, then renewed in the background while the old one serves for up to DNS_STALE_S: a resolver
-that hangs for one name delays no other that is known. Of the threads that ask it namespaces and their triggers have
-shares, so that one whose names hang delays none of another one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import socket
 import ssl
 from collections import OrderedDict
@@ -61,7 +59,11 @@ class Route:
 
 
 class Routes:
-    """Routes of all URLs that are sent to, on one event loop. Without `resolve` the system resolves names."""
+    """Routes of all URLs that are sent to, on one event loop. Without `resolve` the system resolves names.
+
+    A route is renewed beside while the old one serves: a resolver that hangs for one name delays no other that is
+    known. Namespaces and their triggers have shares of the threads that ask it.
+    """
 
     def __init__(self, policy: UrlPolicy, pools: ConnectionPools, resolve: Resolve | None = None) -> None:
         self._policy = policy
@@ -87,10 +89,7 @@ class Routes:
         return route
 
     async def find(self, url: str, wait_s: float, tls: ClientTls | None = None) -> Route:
-        """The route of a URL; shared by all of a namespace who ask at the same time.
-
-        Waits `wait_s` and DNS_S_MAX at most. Who asks is the `current_user`, a trigger or the owner of a replay.
-        """
+        """The route of a URL; waits `wait_s` and DNS_S_MAX at most. Who asks is the `current_user`."""
         task = self._find((url, tls))
         wait_s = min(wait_s, limits.DNS_S_MAX)
         done, _ = await asyncio.wait([task], timeout=wait_s)
@@ -115,32 +114,32 @@ class Routes:
         return task
 
     async def _look_up(self, key: RouteKey) -> Route:
-        try:
-            return await self._looked_up(key)
-        except CredentialsError as error:
-            return self._keep(key, self._failed(CREDENTIALS, str(error), limits.DNS_FAILURE_S))
+        route = self._routes[key] = await self._looked_up(key)
+        self._routes.move_to_end(key)
+        while len(self._routes) > limits.ROUTES_KEPT_MAX:
+            self._routes.popitem(last=False)
+        return route
 
     async def _looked_up(self, key: RouteKey) -> Route:
         url, tls = key
         try:
             destination = self._policy.check(url)
+            context = await self._context(tls) if destination.scheme == "https" else None
         except UrlRefusedError as error:
-            return self._keep(key, self._failed("policy", error.message, limits.DNS_STALE_S))
-        context = await self._context(tls) if destination.scheme == "https" else None
+            return self._failed("policy", error.message, limits.DNS_STALE_S)
+        except CredentialsError as error:
+            return self._failed(CREDENTIALS, str(error), limits.DNS_FAILURE_S)
         if destination.address is not None:
-            forever = float("inf")
-            return self._keep(
-                key, Route([self._hop(destination, destination.address, context)], None, forever, forever)
-            )
+            return Route([self._hop(destination, destination.address, context)], None, math.inf, math.inf)
         try:
             addresses = await self._resolve(destination.host, destination.port)
-            return self._keep(key, self._judge(destination, addresses, context))
+            return self._judge(destination, addresses, context)
         except (OSError, ValueError) as error:  # the latter for a name that cannot be asked for
             old = self._routes.get(key)
             if old is not None and old.hops and self._loop.time() < old.stale_until:
                 old.fresh_until = self._loop.time() + limits.DNS_FAILURE_S
                 return old
-            return self._keep(key, self._failed("dns", f"{destination.host}: {_words(error)}", limits.DNS_FAILURE_S))
+            return self._failed("dns", f"{destination.host}: {_words(error)}", limits.DNS_FAILURE_S)
 
     def _judge(self, destination: Endpoint, addresses: list[str], context: ssl.SSLContext | None) -> Route:
         """The addresses that the policy lets through; all others are as if they were not there."""
@@ -180,13 +179,6 @@ class Routes:
     def _failed(self, reason: str, detail: str, kept_s: float) -> Route:
         until = self._loop.time() + kept_s
         return Route([], Outcome(0, reason, detail), until, until)
-
-    def _keep(self, key: RouteKey, route: Route) -> Route:
-        self._routes[key] = route
-        self._routes.move_to_end(key)
-        while len(self._routes) > limits.ROUTES_KEPT_MAX:
-            self._routes.popitem(last=False)
-        return route
 
     async def _ask_system(self, host: str, port: int) -> list[str]:
         # In threads of its own: names that hang must not take the threads of disk and database.

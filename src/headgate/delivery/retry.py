@@ -130,13 +130,10 @@ def is_left(spec: DeliveryRules, outcome: Outcome, failures: int, tried_s: float
 
 
 def backoff_s(spec: DeliveryRules, retry: int) -> float:
-    """Seconds before the retry number `retry` (from 1): linear delay x retry, exponential delay x 2^retry.
-
-    Who is tried for a time, and not for a number of times, is tried often enough to be met soon after its return.
-    """
+    """Seconds before the retry number `retry` (from 1): linear delay x retry, exponential delay x 2^retry."""
     factor = retry if spec.backoff_policy == "linear" else 1 << min(retry, _SHIFT_MAX)
     longest_s = float(limits.BACKOFF_SECONDS_MAX)
-    if spec.retry is None:
+    if spec.retry is None:  # who is tried for a time is to be met soon after its return
         longest_s = max(spec.backoff_delay_s, limits.BACKOFF_DEFAULT_S_MAX)
     return min(spec.backoff_delay_s * factor, longest_s)
 
@@ -174,13 +171,9 @@ def retry_after_s(value: str, *, now_s: float) -> float | None:
         return None
 
 
-# --- clock ----------------------------------------------------------------------------------------
-# Time and chance, in one place: a simulation puts its own in place of the machine's.
-
-
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The dispatcher's clocks and its dice."""
+    """The dispatcher's clocks and its dice; a simulation has its own."""
 
     now: Callable[[], float] = time.monotonic  # monotonic seconds
     now_us: Callable[[], int] = lambda: time.time_ns() // 1_000  # microseconds since 1970 UTC; may jump

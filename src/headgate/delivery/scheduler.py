@@ -1,17 +1,8 @@
 """All deliveries of the dispatcher: outbox rows in, ended deliveries out; every target for itself.
 
-A row becomes a `Delivery` in its target's bounded queue. Where the queue is full the target *lags*: it no longer
-takes rows along but reads its own again from the outbox once it has room. So a target that does not answer costs a
-bounded amount of memory and nobody else's time.
-
-A delivery's way through the states is in `lifecycle.py`. It ends as:
-
-    delivered, filtered, error, foreign, lost, gone       or without an attempt: error, lost, gone, expired
-    dead_lettered    no retries are left, or none would help
-    failed           the same, and there is no sink
-
-Everything runs on one event loop; a row goes from `hand` to the socket without a pause and without a task but its
-attempt's.
+A row becomes a `Delivery` in its target's bounded queue. Where the queue is full the target *lags*: it no longer takes
+rows along but reads its own again from the outbox once it has room. So a target that does not answer costs a bounded
+amount of memory and nobody else's time.
 """
 
 from __future__ import annotations
@@ -47,6 +38,7 @@ from headgate_api import limits
 from headgate_api.errors import HeadgateError
 
 _RESULTS: Final = ("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered", "expired")
+"""`failed` and `dead_lettered`: no retries are left, or none would help; a `failed` one has no dead-letter sink."""
 _ENDED: Final = {result: metrics.DELIVERIES.labels(result) for result in _RESULTS}
 _FILTER_ERRORS: Final = metrics.FILTERED.labels("error")
 _MATCHES: Final = {int(verdict): metrics.MATCHES.labels(verdict.name.lower()) for verdict in Verdict}
@@ -97,7 +89,7 @@ class Scheduler:
         self._gone: list[int] = []  # targets of an earlier process whose rows in dispatch.db are to go
         self._incoming: deque[OutboxChunk] = deque()
         self._walk: Iterator[None] | None = None
-        self._handed = 0
+        self.handed = 0  # every outbox row below this position has been handed over
         self._is_within_record = False
         self._marks: deque[tuple[float, int]] = deque()  # (time, position), one a second
         self._watermarks: dict[int, int] = {}
@@ -106,14 +98,9 @@ class Scheduler:
         self.behind: set[TargetState] = set()  # targets with deliveries in memory
 
     @property
-    def handed(self) -> int:
-        """Every outbox row below this position has been handed over."""
-        return self._handed
-
-    @property
     def attempts_taken(self) -> dict[bool, int]:
         """Attempts in flight, by whether their targets are slow."""
-        return self._attempts.permits.taken
+        return self._attempts.permits.counts.taken
 
     # --- routing --------------------------------------------------------------------------------------
 
@@ -151,7 +138,7 @@ class Scheduler:
 
     def restore(self, position: int, targets: tuple[TargetCursor, ...]) -> None:
         """Where an earlier process stopped; after the first `update`, before the first `hand`."""
-        self._handed = self._attempts.warm_from = position
+        self.handed = self._attempts.warm_from = position
         for cursor in targets:
             target = self._table.get(cursor.target)
             if target is None:
@@ -192,7 +179,7 @@ class Scheduler:
     def _turns(self) -> Iterator[None]:
         """Walks all rows that have come; yields after HAND_ROWS_PER_TURN.
 
-        Between two turns `_handed` is exact; within a record, whose rows share a position, it stays at it.
+        Between two turns `handed` is exact; within a record, whose rows share a position, it stays at it.
         """
         budget = limits.HAND_ROWS_PER_TURN
         while self._incoming:
@@ -205,10 +192,10 @@ class Scheduler:
                     position += step
                     budget -= 1
                     if budget <= 0:
-                        self._handed, self._is_within_record = position, not step
+                        self.handed, self._is_within_record = position, not step
                         yield
                         budget = limits.HAND_ROWS_PER_TURN
-            self._handed, self._is_within_record = chunk.next_position, False
+            self.handed, self._is_within_record = chunk.next_position, False
             self._watermarks.update(chunk.watermarks)
             self.rows_waiting -= chunk.row_count
             self._mark_time()
@@ -219,7 +206,7 @@ class Scheduler:
         """Remember how far we were when, to know which rows are CACHED_PAGES_S old."""
         now, marks = self._loop.time(), self._marks
         if not marks or now - marks[-1][0] >= 1.0:
-            marks.append((now, self._handed))
+            marks.append((now, self.handed))
         while now - marks[0][0] > limits.CACHED_PAGES_S:
             self._attempts.warm_from = marks.popleft()[1]
 
@@ -265,13 +252,9 @@ class Scheduler:
         target = state.target
         if not self._final_check.errors.add(target.id):
             return
-        try:
-            event = self._events.recent(partition, offset)
-        except EventGoneError:
-            return
-        if event is None:
-            return
-        self._final_check.errors.describe(target.id, self._final_check.message(target, event), event)
+        with contextlib.suppress(EventGoneError):
+            if (event := self._events.recent(partition, offset)) is not None:
+                self._final_check.errors.describe(target.id, self._final_check.message(target, event), event)
 
     def _bound(self, state: TargetState) -> int:
         """How many deliveries a target may have in memory now; a paused one has few, for it needs none."""
@@ -287,7 +270,7 @@ class Scheduler:
     # --- deliveries out -------------------------------------------------------------------------------
 
     def end(self, state: TargetState, delivery: Delivery, result: str) -> None:
-        """The one place where a delivery reaches its terminal state; `result` is one of `_RESULTS`."""
+        """The one place where a delivery ends; `result` is one of `_RESULTS`."""
         state.deliveries.end(delivery)
         if not state.deliveries.live:
             self.behind.discard(state)
@@ -325,10 +308,10 @@ class Scheduler:
         self._attempts.spawn(self._refill_now(state, room))
 
     async def _refill_now(self, state: TargetState, room: int) -> None:
-        while self._is_within_record:  # a row at `_handed` may have been walked, or not
+        while self._is_within_record:  # a row at `handed` may have been walked, or not
             await asyncio.sleep(0)
-        # A task runs between two turns: `_handed` is exact here, and rows from it on go to the tail.
-        lag, upto = state.lag, self._handed
+        # A task runs between two turns: `handed` is exact here, and rows from it on go to the tail.
+        lag, upto = state.lag, self.handed
         if lag is not None:
             lag.tail = []
             page = await self._backlog.read(state.target.id, lag.next, upto, room, lag.wants)
@@ -396,29 +379,22 @@ class Scheduler:
                 state.stored = False
         self._dirty.clear()
         watermarks, self._watermarks = self._watermarks, {}
-        return CursorChange(self._handed, watermarks, behind, done)
+        return CursorChange(self.handed, watermarks, behind, done)
 
     async def stop(self, deadline_s: float) -> None:
-        """Start nothing more; let attempts in flight end for so long, then break them off (a restart repeats them)."""
         await self._attempts.stop(deadline_s)
 
 
 # --- gauges ---------------------------------------------------------------------------------------
-# The dispatcher's gauges: sampled once a second, so that a delivery pays for none of them.
 
 _log = structlog.get_logger(__name__)
 
 
 class Gauges:
-    """Samples until it is cancelled."""
+    """The dispatcher's gauges: sampled once a second, so that a delivery pays for none of them."""
 
     def __init__(
-        self,
-        scheduler: Scheduler,
-        events: Events,
-        outbox: PartitionWriter,
-        *,
-        clock_us: Callable[[], int],
+        self, scheduler: Scheduler, events: Events, outbox: PartitionWriter, *, clock_us: Callable[[], int]
     ) -> None:
         self._scheduler = scheduler
         self._events = events
@@ -447,7 +423,6 @@ class Gauges:
         metrics.LOG_BYTES.labels("outbox").set(await asyncio.to_thread(_bytes, self._outbox.directory))
 
     async def _sample_triggers(self) -> None:
-        """Backlog and age of the triggers that are furthest behind."""
         worst = heapq.nlargest(
             limits.METRICS_TRIGGERS_MAX,
             self._scheduler.behind,

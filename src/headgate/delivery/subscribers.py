@@ -1,25 +1,9 @@
-"""What is known of a trigger's subscriber, shared by all that send to it: its circuit breaker, its rate, its health.
-
-    closed --CIRCUIT_FAILURES_MAX failures in a row--> open --pause--> half-open --one attempt--> closed | open
-
-A failure here is an attempt that met nobody: no connection, no answer in time, nothing that is HTTP, or a gateway that
-met nobody (502, 503, 504). Whoever answers anything else is there, however bad the answer: the event may be at fault,
-and retries and dead letters deal with events.
-
-An open circuit pauses the target and nothing else: what is due waits in its queue and keeps its retries. Only the
-attempt of a half-open circuit counts as one of its event's, so a target that stays away gives up its events slowly,
-the oldest first, instead of all at once.
-
-A subscriber is in trouble when its URL is refused, when what requests to it authenticate by is missing, when its
-circuit is open, or when it was asked again and again for UNHEALTHY_AFTER_S and took nothing. A single event that fails
-tells so as well as a thousand. An event that is refused for good may be at fault itself: REFUSED_UNHEALTHY of them, and
-none taken between, are the subscriber's fault. Of a subscriber that has never taken anything the first attempt without
-an answer tells so: nobody waits for the end of a restart there, and a wrong address is seen at once.
-"""
+"""What is known of a trigger's subscriber, shared by all that send to it: its circuit breaker, its rate, its health."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 from weakref import WeakValueDictionary
@@ -35,16 +19,23 @@ _NOBODY: Final = frozenset({502, 503, 504})
 _BURST_S: Final = 0.1
 
 
+@dataclass(slots=True)
 class Circuit:
-    """The breaker of one target."""
+    """The breaker of one target.
 
-    __slots__ = ("_pause_s", "_until", "failures", "opened")
+        closed --CIRCUIT_FAILURES_MAX failures in a row--> open --pause--> half-open --one attempt--> closed | open
 
-    def __init__(self) -> None:
-        self.failures = 0  # in a row
-        self.opened = False  # whether it is open, or half-open
-        self._pause_s = 0.0
-        self._until = 0.0
+    A failure is an attempt that met nobody: no connection, no answer in time, nothing that is HTTP, or a gateway that
+    met nobody. Whoever answers anything else is there, however bad the answer: the event may be at fault.
+
+    An open circuit pauses the target: what is due waits in its queue and keeps its retries. Only the attempt of a
+    half-open one counts as one of its event's, so a target that stays away gives up its events slowly.
+    """
+
+    failures: int = 0  # in a row
+    opened: bool = False  # whether it is open, or half-open
+    _pause_s: float = 0.0
+    _until: float = 0.0
 
     def wait_s(self, now: float, in_flight: int) -> float:
         """Seconds until the next attempt may start; infinite while one in flight decides."""
@@ -98,41 +89,24 @@ class Rate:
 NEVER: Final = float("-inf")
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Subscriber:
-    """The subscriber of one trigger."""
+    """The subscriber of one trigger. Times are monotonic seconds."""
 
-    __slots__ = (
-        "__weakref__",
-        "_rate",
-        "allowed_per_s",
-        "answered_at",
-        "circuit",
-        "failing_since",
-        "failures_untold",
-        "in_flight",
-        "refused",
-        "refused_since",
-        "taken_at",
-        "target",
-        "told_at",
-        "trouble",
-        "warned_at",
-    )
-
-    def __init__(self, target: Target) -> None:
-        self.target = target  # the trigger, as routing has it now
-        self.circuit = Circuit()
-        self.in_flight = 0
-        self.answered_at = NEVER  # when it last answered in good time, monotonic seconds
-        self.taken_at = NEVER  # when it last took an event, monotonic seconds
-        self.failing_since: float | None = None  # start of attempts since then that are tried again; None: none
-        self.refused = 0  # attempts since then that were refused for good
-        self.refused_since = 0.0  # start of the first of them, monotonic seconds
-        self.failures_untold = 0  # events given up since the last log line about it
-        self.told_at = self.warned_at = NEVER  # monotonic seconds of the last log line on events given up, on no answer
-        self.trouble = ""  # what was last told to be wrong with it
-        self.allowed_per_s: float | None = None  # attempts a second that it allows by a handshake; None for no bound
-        self._rate: Rate | None = None
+    target: Target  # the trigger, as routing has it now
+    circuit: Circuit = field(default_factory=Circuit)
+    in_flight: int = 0
+    answered_at: float = NEVER  # when it last answered in good time
+    taken_at: float = NEVER  # when it last took an event
+    failing_since: float | None = None  # start of attempts since then that are tried again; None: none
+    refused: int = 0  # attempts since then that were refused for good
+    refused_since: float = 0.0  # start of the first of them
+    failures_untold: int = 0  # events given up since the last log line about it
+    told_at: float = NEVER  # of the last log line on events given up
+    warned_at: float = NEVER  # of the last log line on no answer
+    trouble: str = ""  # what was last told to be wrong with it
+    allowed_per_s: float | None = None  # attempts a second that it allows by a handshake; None for no bound
+    _rate: Rate | None = None
 
     @property
     def per_s(self) -> float | None:
@@ -156,7 +130,6 @@ class Subscriber:
         return max(self.circuit.wait_s(now, self.in_flight), paced_s)
 
     def begin(self, now: float) -> None:
-        """An attempt begins: it counts for the rate."""
         self.in_flight += 1
         if self.per_s is not None and (rate := self.rate) is not None:
             rate.take(now)
@@ -189,6 +162,11 @@ class SubscriberHealth:
     """The health of all targets' subscribers, on one event loop.
 
     `report` gets a target's id and what is wrong with its subscriber now, as "Reason: message"; empty for nothing.
+
+    A subscriber is in trouble when its URL is refused, when what requests to it authenticate by is missing, when its
+    circuit is open, or when it was asked for UNHEALTHY_AFTER_S and took nothing. An event that is refused for good may
+    be at fault itself: REFUSED_UNHEALTHY of them, and none taken between, are the subscriber's fault. Of one that has
+    never taken anything the first attempt without an answer tells so: a wrong address is seen at once.
     """
 
     def __init__(self, report: Callable[[int, str], None], clocks: Clocks) -> None:
@@ -246,12 +224,8 @@ class SubscriberHealth:
         if trouble == subscriber.trouble:
             return
         if not trouble or not subscriber.trouble:
-            level = _log.warning if trouble else _log.info
-            level(
-                "subscriber in trouble" if trouble else "subscriber is well",
-                trigger=subscriber.target.name,
-                why=trouble,
-            )
+            tell, what = (_log.warning, "subscriber in trouble") if trouble else (_log.info, "subscriber is well")
+            tell(what, trigger=subscriber.target.name, why=trouble)
         subscriber.trouble = trouble
         self._report(subscriber.target.id, trouble)
 

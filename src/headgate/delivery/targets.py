@@ -18,15 +18,13 @@ GIVEN_UP: Final = frozenset({"failed", "dead_lettered", "expired", "lost"})
 """Results of deliveries that were given up."""
 
 
+@dataclass(slots=True)
 class Rate60:
     """Things a second over the last RATE_WINDOW_S: those of this window, and a share of the one before."""
 
-    __slots__ = ("_before", "_count", "_window")
-
-    def __init__(self) -> None:
-        self._window = 0
-        self._count = 0
-        self._before = 0
+    _window: int = 0
+    _count: int = 0
+    _before: int = 0
 
     def add(self, now: float) -> None:
         window = int(now / RATE_WINDOW_S)
@@ -42,18 +40,16 @@ class Rate60:
         return self._count * max(0.0, 2 - passed) / RATE_WINDOW_S
 
 
+@dataclass(slots=True)
 class TargetCounts:
     """The counters of one target."""
 
-    __slots__ = ("attempts_failed", "delivered", "failed", "filter_errors", "filtered", "rate")
-
-    def __init__(self) -> None:
-        self.delivered = 0
-        self.failed = 0  # given up: dead letters, and what was dropped
-        self.filtered = 0  # pairs that the filter refused after all
-        self.filter_errors = 0  # pairs for which the filter was an error
-        self.attempts_failed = 0
-        self.rate = Rate60()
+    delivered: int = 0
+    failed: int = 0  # given up: dead letters, and what was dropped
+    filtered: int = 0  # pairs that the filter refused after all
+    filter_errors: int = 0  # pairs for which the filter was an error
+    attempts_failed: int = 0
+    rate: Rate60 = field(default_factory=Rate60)
 
     def end(self, result: str, now: float) -> None:
         if result == "delivered":
@@ -87,39 +83,28 @@ class Lag:
         self.unread = {one for one in self.unread if one >= position}
 
 
+@dataclass(slots=True, eq=False)
 class TargetState:
-    """A target and its deliveries."""
+    """A target and its deliveries. What `route` sets has no default."""
 
-    __slots__ = (
-        "counts",
-        "deliveries",
-        "gathering",
-        "given_up",
-        "gone",
-        "lag",
-        "recipient",
-        "refilling",
-        "ripe",
-        "seconds",
-        "slow",
-        "stored",
-        "subscriber",
-        "target",
-        "waiting_for_permit",
-    )
+    subscriber: Subscriber
+    deliveries: TargetDeliveries = field(default_factory=TargetDeliveries)
+    counts: TargetCounts = field(default_factory=TargetCounts)
+    gathering: asyncio.TimerHandle | None = None  # the timer of a batch that waits for events
+    ripe: bool = False  # whether the batch has waited for long enough
+    lag: Lag | None = None  # what it has not read; None when it reads along
+    refilling: bool = False
+    slow: bool = False  # whether it counts as one that does not answer
+    waiting_for_permit: bool = False
+    stored: bool = False  # whether dispatch.db has a row of it
+    target: Target = field(init=False)
+    recipient: Recipient = field(init=False)
+    gone: bool = field(init=False)
+    seconds: metrics.Histogram = field(init=False)
+    given_up: metrics.Counter = field(init=False)
 
-    def __init__(self, subscriber: Subscriber) -> None:
-        self.subscriber = subscriber
-        self.deliveries = TargetDeliveries()
-        self.counts = TargetCounts()
-        self.gathering: asyncio.TimerHandle | None = None  # the timer of a batch that waits for events
-        self.ripe = False  # whether the batch has waited for long enough
-        self.lag: Lag | None = None  # what it has not read; None when it reads along
-        self.refilling = False
-        self.slow = False  # whether it counts as one that does not answer
-        self.waiting_for_permit = False
-        self.stored = False  # whether dispatch.db has a row of it
-        self.route(subscriber.target)
+    def __post_init__(self) -> None:
+        self.route(self.subscriber.target)
 
     def route(self, target: Target) -> None:
         """Routing has this target, perhaps with other rules, perhaps again."""
@@ -131,7 +116,6 @@ class TargetState:
 
     @property
     def oldest(self) -> Delivery | None:
-        """Its first delivery in memory that has not ended."""
         return next(iter(self.deliveries.live.values()), None)
 
     @property
@@ -153,10 +137,7 @@ class TargetState:
         lag, live = self.lag, self.deliveries.live
         if lag is None and not live:
             return None
-        retries = tuple(
-            Tried(at, delivery.failures, delivery.due_us, delivery.tried_us)
-            for at, delivery in sorted(self.deliveries.tried.items())
-        )
+        retries = tuple(delivery.tried() for _, delivery in sorted(self.deliveries.tried.items()))
         if lag is None:
             return TargetCursor(self.target.id, None, tuple(sorted(live)), retries)
         pending = tuple(sorted(live.keys() | lag.unread))

@@ -1,4 +1,4 @@
-"""The last check before delivery: cel-cpp's answer to what the matcher left open, and messages for filter errors."""
+"""The last check before delivery, and what is to be reported of targets."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ class FilterErrors:
         self._reports[target] = replace(self._of(target), trouble=text)
 
     def backlog(self, target: int, text: str) -> None:
-        """Say what is wrong with a target's backlog now; empty for nothing."""
         self._reports[target] = replace(self._of(target), backlog=text)
 
     def dropped(self, target: int, text: str, count: int = 1) -> None:
@@ -103,7 +102,7 @@ def _is_sure(compiled: CompiledFilter, event: SharedEvent) -> bool:
 
 
 class FinalCheck:
-    """The last check before delivery: the right broker, and what the matcher left open.
+    """The last check before delivery: the right broker, and cel-cpp's answer to what the matcher left open.
 
     `judge_filter` decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
     """

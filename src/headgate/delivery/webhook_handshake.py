@@ -2,8 +2,7 @@
 
     OPTIONS, WebHook-Request-Origin -> WebHook-Allowed-Origin: granted | nothing: refused, until the callback is called
 
-Specification: CloudEvents, HTTP 1.1 Web Hooks for Event Delivery, section 4. A server of this name sends nothing to who
-did not agree, and not more often than was agreed.
+Specification: CloudEvents, HTTP 1.1 Web Hooks for Event Delivery, section 4.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ _ANSWERS: Final = ("webhook-allowed-origin", "webhook-allowed-rate")
 
 @dataclass(slots=True)
 class _Known:
-    """What a URL answered."""
-
     problem: str  # why nothing may be sent; empty for leave
     rate: Rate | None  # how often; None for no bound
     until: float  # when it is asked again, monotonic seconds

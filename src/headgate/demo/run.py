@@ -214,7 +214,6 @@ async def serving(deliver: Deliver, port: int) -> AsyncIterator[None]:
     """Runs the subscriber on `port`."""
     config = uvicorn.Config(subscriber(deliver), port=port, log_level="error", lifespan="off", access_log=False)
     server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     task = asyncio.create_task(server.serve())
     try:
         yield
@@ -242,11 +241,7 @@ async def publish(client: Client, url: str, event_id: str, type_: str, data: byt
 
 def trigger_spec(s: DemoTrigger, subscriber_port: int) -> dict[str, Any]:
     """`spec` of the trigger of `s`."""
-    return {
-        "broker": BROKER,
-        "filter": s.filter,
-        "subscriber": {"uri": f"http://127.0.0.1:{subscriber_port}/{s.name}"},
-    }
+    return {"broker": BROKER, "filter": s.filter, "subscriber": {"uri": f"http://127.0.0.1:{subscriber_port}/{s.name}"}}
 
 
 def set_up(server: Server, subscriber_port: int) -> None:

@@ -146,19 +146,7 @@ def _stored(
     typed: dict[str, ExtensionValue] = {} if extensions is None else _extensions_decoder.decode(extensions)
     return StoredEvent(
         broker,
-        Event(
-            specversion,
-            id,
-            source,
-            type,
-            subject,
-            time,
-            datacontenttype,
-            dataschema,
-            typed,
-            _KINDS[kind],
-            data,
-        ),
+        Event(specversion, id, source, type, subject, time, datacontenttype, dataschema, typed, _KINDS[kind], data),
     )
 
 

@@ -1,10 +1,8 @@
 """Hops and root of an event: how many brokers it has passed, and which event it descends from. They end loops.
 
-Both are extensions of the stored event, `headgatehops` and `headgateroot`, so that they are as durable as the event and
-filters can ask for them; producers do not send them and subscribers do not see them as attributes. On the wire they are
-the headers `headgate-hops` and `headgate-root` of every delivery. Ingress takes them from there: a broker that is the
-subscriber or the dead-letter sink of a trigger goes on counting, on this server or on another one. Those of a reply are
-the dispatcher's, whatever the reply says.
+Both are extensions of the stored event, `headgatehops` and `headgateroot`, which filters can ask for; producers do not
+send them and subscribers do not see them. On the wire they are the headers `headgate-hops` and `headgate-root` of every
+delivery, from where ingress takes them; those of a reply are the dispatcher's, whatever the reply says.
 
 Anybody who may publish can write these headers. Hops bind nothing but the event that has them. A root binds every event
 of its tree, so only the server's own deliveries say it; from anybody else it names a tree of theirs (`outside_root`).

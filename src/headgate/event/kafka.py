@@ -6,12 +6,11 @@ the batched mode does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
-from headgate_api.event.attributes import media_type
 from headgate_api.event.errors import EventError, EventTooLargeError
-from headgate_api.event.http import STRUCTURED_JSON, canonical, check_format, event_of_binary, is_structured
+from headgate_api.event.http import STRUCTURED_JSON, attribute_texts, event_of_binary, structured_format
 from headgate_api.event.json_format import decode_event
 from headgate_api.event.model import Event
 from headgate_api.limits import EVENT_BYTES_MAX, HEADER_ATTRIBUTES_BYTES_MAX
@@ -30,13 +29,8 @@ def decode_record(headers: Iterable[Header], value: bytes | None) -> Event:
     if value is not None and len(value) > EVENT_BYTES_MAX:
         raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes")
     attributes, content_type = read_headers(headers, HEADER_ATTRIBUTES_BYTES_MAX)
-    if content_type is not None:
-        media = media_type(content_type)
-        if media is None:
-            raise EventError("must be a media type as in RFC 2046 (type/subtype)", attribute="datacontenttype")
-        if is_structured(media):
-            check_format(media, (STRUCTURED_JSON,))
-            return decode_event(value or b"")
+    if content_type is not None and structured_format(content_type, (STRUCTURED_JSON,)) is not None:
+        return decode_event(value or b"")
     return event_of_binary(dict(attributes), content_type, value)
 
 
@@ -81,17 +75,7 @@ def encode_headers(event: Event) -> list[tuple[str, bytes]]:
     Without a media type there is no content type, also for JSON: who reads the record back must not find one. An
     extension that is a map becomes its JSON text.
     """
-    fields: Sequence[tuple[str, str | None]] = (
-        ("specversion", event.specversion),
-        ("id", event.id),
-        ("source", event.source),
-        ("type", event.type),
-        ("subject", event.subject),
-        ("time", event.time),
-        ("dataschema" if event.specversion == "1.0" else "schemaurl", event.dataschema),
-    )
-    headers = [(PREFIX + name, text.encode()) for name, text in fields if text is not None]
-    headers += [(PREFIX + name, canonical(value).encode()) for name, value in event.extensions.items()]
+    headers = [(PREFIX + name, text.encode()) for name, text in attribute_texts(event)]
     if event.datacontenttype is not None:
         headers.append((CONTENT_TYPE, event.datacontenttype.encode()))
     return headers

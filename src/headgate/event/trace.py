@@ -1,9 +1,8 @@
 """W3C trace context as CloudEvents' distributed tracing extension.
 
-An event that comes with a `traceparent` header and without the extension is stored with the extension: nothing else
-goes with it to whoever delivers it. Where spans are made, it is the context of the span that received it. An extension
-that the producer has set stays as it is (it names where the event's way began); the header of each delivery names the
-hop.
+An event that comes with a `traceparent` header and without the extension is stored with the extension: where spans are
+made, with the context of the span that received it. One that the producer has set stays as it is (it names where the
+event's way began); the header of each delivery names the hop.
 """
 
 from __future__ import annotations

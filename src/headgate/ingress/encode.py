@@ -28,17 +28,13 @@ from headgate_api.limits import BLOOM_BYTES_MIN, COMMIT_QUEUE_BYTES_MAX, COMMIT_
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Events that stay together on their way into a chunk, and how their broker (an identity) wants them stored.
+    """Events that stay together on their way into a chunk, and how their broker wants them stored."""
 
-    There is at least one. `produced` has a value of that column for each, where their producer numbers them, else
-    nothing; `size_bytes` is what they count in the namespace's quota of stored bytes.
-    """
-
-    broker: str
+    broker: str  # its identity
     rule: LogRule
-    events: Sequence[Event]
-    produced: Sequence[str] = ()
-    size_bytes: int = 0
+    events: Sequence[Event]  # at least one
+    produced: Sequence[str] = ()  # of that column, for each event, where their producer numbers them
+    size_bytes: int = 0  # what they count in the namespace's quota of stored bytes
 
     def __len__(self) -> int:
         return len(self.events)

@@ -70,19 +70,15 @@ CONTENT_TYPE: Final = b"application/problem+json"
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of a refusal.
+    """The body of a refusal."""
 
-    `type` is "urn:headgate:problem:" and the code, `title` the status in words; `attribute` is the CloudEvents
-    attribute that breaks a rule, or "data"; `index` is the event's position in its batch.
-    """
-
-    type: str
-    title: str
+    type: str  # "urn:headgate:problem:" and the code
+    title: str  # the status in words
     status: int
     detail: str
     code: str
-    attribute: str = ""
-    index: int | None = None
+    attribute: str = ""  # the CloudEvents attribute that breaks a rule, or "data"
+    index: int | None = None  # the event's position in its batch
     hint: str = ""
 
 

@@ -2,8 +2,7 @@
 
 A message is two lengths (little-endian, 32 bits), a MessagePack head and a body; a chunk's body is an Arrow record
 batch without its schema. Each message has one answer, in order. Who sends is a thread that waits: group commit's, which
-has one chunk of a partition under way at a time. So what is encoded once is stored as it came, whole or not at all. Who
-owns the partition answers on its event loop (`FrontOwner`).
+has one chunk of a partition under way at a time.
 
 `epoch` tells the starts of a front, and the times that it lost an answer: what it sent in an earlier epoch and has not
 arrived when it asks for a producer's numbers is refused, else it could be stored behind the answer.
@@ -54,34 +53,26 @@ class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
 
 
 class AskProducer(msgspec.Struct, array_like=True, tag=1, frozen=True):
-    """Which of a producer's events are stored? When the answer comes, what `front` sent before is, or never will be.
-
-    `broker` is the broker's identity; an empty `producer` asks for no more than a sign of life.
-    """
+    """Which of a producer's events are stored? When the answer comes, what `front` sent before is, or never will be."""
 
     front: int
     epoch: int
-    broker: str
-    producer: str
+    broker: str  # its identity
+    producer: str  # empty: nothing but a sign of life is asked for
 
 
 class FrontAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """The answer to either.
+    """The answer to either."""
 
-    `problem` says why nothing was done, empty when it was; `first` is the offset of the chunk's first event, `newest`
-    the producer's newest number by partition.
-    """
-
-    problem: str = ""
-    first: int = 0
-    newest: dict[int, int] = {}
+    problem: str = ""  # why nothing was done, empty when it was
+    first: int = 0  # offset of the chunk's first event
+    newest: dict[int, int] = {}  # the producer's newest number by partition
 
 
 Message = AppendChunk | AskProducer
-_decoder: Final = msgspec.msgpack.Decoder(Message)
-_answers: Final = msgspec.msgpack.Decoder(FrontAnswer)
+_decode_answer: Final = msgspec.msgpack.Decoder(FrontAnswer).decode
 encode: Final = msgspec.msgpack.Encoder().encode
-decode: Final = _decoder.decode
+decode: Final = msgspec.msgpack.Decoder(Message).decode
 
 
 class FrontLinkError(HeadgateError):
@@ -94,11 +85,8 @@ class FrontUnavailableError(LogUnavailableError):
     """The front that writes the partition does not take events now."""
 
 
-def lengths(head: int, body: int) -> bytes:
-    """What a message begins with."""
-    return _LENGTHS.pack(head, body)
-
-
+lengths: Final = _LENGTHS.pack
+"""What a message begins with: the lengths of head and body."""
 LENGTHS_BYTES: Final = _LENGTHS.size
 
 
@@ -124,11 +112,8 @@ class OwnerLink:
 
     def newest(self, broker: str, producer: str) -> dict[int, int]:
         """The numbers of a producer in the other front's partitions; blocks. Raises FrontUnavailableError."""
-        connection = FrontConnection(self.socket)
-        try:
+        with contextlib.closing(FrontConnection(self.socket)) as connection:
             return connection.call(AskProducer(self.front, self.epoch, broker, producer)).newest
-        finally:
-            connection.close()
 
 
 class RemotePartition:
@@ -180,7 +165,7 @@ class FrontConnection:
             connection.sendall(lengths(len(head), body.nbytes) + head)
             connection.sendall(body)
             size, _ = read_lengths(_read(connection, LENGTHS_BYTES))
-            answer = _answers.decode(_read(connection, size))
+            answer = _decode_answer(_read(connection, size))
         except (OSError, EOFError, msgspec.DecodeError, FrontLinkError) as error:
             self.close()
             raise FrontUnavailableError(
@@ -236,7 +221,6 @@ class FrontOwner:
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
-        """Answers for as long as the block lasts."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(self._answer_all, path)
@@ -265,7 +249,7 @@ class FrontOwner:
             self._open.discard(writer)
             writer.close()
 
-    async def _answer(self, message: AppendChunk | AskProducer, body: bytes) -> FrontAnswer:
+    async def _answer(self, message: Message, body: bytes) -> FrontAnswer:
         if message.epoch < self._epochs.get(message.front, 0):
             return FrontAnswer("the front that sent it has started again")
         if isinstance(message, AskProducer):

@@ -1,10 +1,7 @@
-"""uvicorn's HTTP protocol with bounds on the size and time of a request, its answer, and the handshake before it.
+"""uvicorn's HTTP protocol with bounds on connections, and on the size and time of a request, its answer, and TLS.
 
-The parser collects headers without any limit and waits for ever, so one client that never ends its request would take
+The parser collects headers without any limit and waits for ever: one client that never ends its request would take
 memory, and a thousand of them every connection there is.
-
-asyncio's own servers make a connection's protocol after the handshake, so that clients which do not end theirs would
-hold files that nothing bounds. Here connections are accepted one by one, each gets its slot, then the handshake.
 """
 
 from __future__ import annotations
@@ -14,10 +11,11 @@ import functools
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from fcntl import ioctl
 from struct import unpack
 from termios import TIOCOUTQ
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import httptools
 import structlog
@@ -26,30 +24,112 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from headgate.ingress.connections import Connections, ConnectionSlot
+from headgate.auth.credentials import client_of
 from headgate.observe.logs import Recurring
-from headgate.observe.metrics import REQUESTS_REFUSED, TLS_HANDSHAKES_FAILED
-from headgate_api.limits import (
-    ACCEPT_PAUSE_S,
-    FRONT_DRAIN_S_MAX,
-    KEEP_ALIVE_S,
-    PIPELINE_BYTES,
-    REQUEST_HEAD_BYTES_MAX,
-    REQUEST_HEAD_S_MAX,
-    REQUEST_HEADERS_MAX,
-    REQUEST_S_MAX,
-    TLS_HANDSHAKE_S_MAX,
-    TLS_SHUTDOWN_S_MAX,
-    WRITE_STALLED_S_MAX,
-)
+from headgate.observe.metrics import CONNECTIONS_CLOSED, REQUESTS_REFUSED, TLS_HANDSHAKES_FAILED
+from headgate_api import limits
 
 _log = structlog.get_logger(__name__)
 
+# --- slots ----------------------------------------------------------------------------------------
+# Connections are bounded for all clients and for each, and the oldest idle one is closed for a new one.
+#
+# A client is an address, or the /64 network of an IPv6 address, of which one machine may use every address. A
+# connection is idle while no request has begun on it: none has come, its head is not whole, or the last one is
+# answered. So a client that opens connections and leaves them shuts out neither others nor itself.
+
+_EVICTED: Final = CONNECTIONS_CLOSED.labels("idle")
+_REFUSED: Final = CONNECTIONS_CLOSED.labels("refused")
+
+
+class Evictable(Protocol):
+    """A connection that holds a slot."""
+
+    def evict(self) -> None:
+        """Closes the connection; its slot is released already."""
+
+
+@dataclass(eq=False, slots=True)
+class ConnectionSlot:
+    """The slot of one connection."""
+
+    connection: Evictable
+    client: _Client
+    is_released: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Client:
+    """The connections of one address: how many, and those that are idle, the oldest first."""
+
+    name: str
+    count: int = 0
+    idle: dict[ConnectionSlot, None] = field(default_factory=dict)
+
+
+class Connections:
+    """All connections of a server. Belongs to its event loop."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, _Client] = {}
+        self._idle: dict[ConnectionSlot, None] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def acquire(self, connection: Evictable, address: str) -> ConnectionSlot | None:
+        """A slot for a connection, idle at first, of `address` ("" for none); None: all are taken and none is idle."""
+        name = client_of(address)
+        client = self._clients.get(name) or _Client(name)
+        if client.count >= limits.CONNECTIONS_A_CLIENT_MAX:
+            oldest = next(iter(client.idle), None)
+        elif self._count >= limits.CONNECTIONS_MAX:
+            oldest = next(iter(self._idle), None)
+        else:
+            return self._acquired(connection, client)
+        if oldest is None:
+            _REFUSED.inc()
+            return None
+        _EVICTED.inc()
+        self.release(oldest)
+        oldest.connection.evict()
+        return self._acquired(connection, client)
+
+    def _acquired(self, connection: Evictable, client: _Client) -> ConnectionSlot:
+        slot = ConnectionSlot(connection, client)
+        self._clients[client.name] = client
+        client.count += 1
+        self._count += 1
+        self.end_request(slot)
+        return slot
+
+    def begin_request(self, slot: ConnectionSlot) -> None:
+        self._idle.pop(slot, None)
+        slot.client.idle.pop(slot, None)
+
+    def end_request(self, slot: ConnectionSlot) -> None:
+        if not slot.is_released:
+            self._idle[slot] = slot.client.idle[slot] = None
+
+    def release(self, slot: ConnectionSlot) -> None:
+        if slot.is_released:
+            return
+        self.begin_request(slot)
+        slot.is_released = True
+        self._count -= 1
+        slot.client.count -= 1
+        if not slot.client.count:
+            del self._clients[slot.client.name]
+
+
+# --- HTTP -----------------------------------------------------------------------------------------
+
 
 class WriteTimeoutProtocol(HttpToolsProtocol):
-    """Breaks a connection off whose client takes nothing of an answer for WRITE_STALLED_S_MAX.
+    """Breaks a connection off whose client takes nothing of an answer for WRITE_STALLED_S_MAX; slowly is enough.
 
-    A client that takes it slowly keeps it. An answer that fits into the sockets' buffers costs no timer.
+    An answer that fits into the sockets' buffers costs no timer.
     """
 
     _unread_timer: asyncio.TimerHandle | None = None
@@ -59,17 +139,16 @@ class WriteTimeoutProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """More of the answer waits than the client takes."""
         super().pause_writing()
         self._watch_answer()
 
     def resume_writing(self) -> None:
-        """The client has taken nearly all of it."""
         self._unwatch_answer()
         super().resume_writing()
 
     def _watch_answer(self) -> None:
-        self._unread_timer = self.loop.call_later(WRITE_STALLED_S_MAX, self._look_at_answer, self._waiting_bytes())
+        waiting_bytes = self._waiting_bytes()
+        self._unread_timer = self.loop.call_later(limits.WRITE_STALLED_S_MAX, self._look_at_answer, waiting_bytes)
 
     def _unwatch_answer(self) -> None:
         if self._unread_timer is not None:
@@ -94,13 +173,8 @@ _TOO_LARGE = STATUS_LINE[431] + _END
 _INVALID = "Invalid HTTP request received."
 _TOO_SLOW = STATUS_LINE[408] + _END
 _WHY_NOT_HTTP2 = b"this port speaks HTTP/1.1; gRPC has a port of its own, set by headgate serve --grpc\n"
-_HTTP2 = b"".join(
-    [
-        STATUS_LINE[505],
-        b"content-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(_WHY_NOT_HTTP2),
-        _WHY_NOT_HTTP2,
-    ]
-)
+_HTTP2_HEAD = b"content-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(_WHY_NOT_HTTP2)
+_HTTP2 = STATUS_LINE[505] + _HTTP2_HEAD + _WHY_NOT_HTTP2
 """What a client gets that begins with HTTP/2's preface. It is no HTTP/2 on purpose: after a GOAWAY with the reason
 HTTP_1_1_REQUIRED gRPC's clients connect again and again until the call's deadline, after this they give up at once."""
 
@@ -109,12 +183,10 @@ CLIENT_CERTIFICATE: Final = "headgate.certificate"
 
 
 class _HeldFlow(FlowControl):
-    """When a connection is read; what reads a body would resume it at any time.
-
-    While `is_held` nothing is to be read: there is enough that waits.
-    """
+    """When a connection is read; what reads a body would resume it at any time."""
 
     is_held = False
+    """Nothing is to be read: there is enough that waits."""
 
     def hold(self) -> None:
         """Read nothing, whoever wants to, until `is_held` is False again."""
@@ -122,7 +194,6 @@ class _HeldFlow(FlowControl):
         self.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on, where that is not held up."""
         if self.read_paused and not self.is_held:
             super().resume_reading()
 
@@ -131,15 +202,12 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     """Answers 431 and closes when a request's head is over REQUEST_HEAD_BYTES_MAX or REQUEST_HEADERS_MAX.
 
     Answers 408 and closes when a head is not whole after REQUEST_HEAD_S_MAX, or a request after REQUEST_S_MAX. A
-    request that comes in one read costs no timer. Bytes are counted as they arrive, so that bound is exact to one read
-    of the socket.
+    request that comes in one read costs no timer.
 
-    Of requests that a client sends before it has the answers to those before them, one is parsed ahead and the others
-    stay unparsed, at most PIPELINE_BYTES of them parsed in one go, and nothing is read behind them: what nobody answers
-    yet takes neither the time of others nor memory.
-
-    What comes with a body and is no data of it (trailers, extensions of chunks) is dropped, and bounded like a head:
-    from one piece of data to the next, or to the end.
+    Of requests that a client sends before it has the answers to those before them, one is parsed ahead, at most
+    PIPELINE_BYTES of the others in one go, and nothing is read behind them: what nobody answers yet takes neither the
+    time of others nor memory. What comes with a body and is no data of it (trailers, extensions of chunks) is dropped,
+    and bounded like a head.
     """
 
     _bare_bytes = 0
@@ -162,7 +230,6 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         self._connections = connections
 
     def adopt(self, slot: ConnectionSlot) -> None:
-        """Goes on with the slot of the handshake that comes before."""
         self._slot = slot
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -193,7 +260,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parses as much as may be under way; the rest waits for answers."""
-        if len(data) <= PIPELINE_BYTES and not (self._behind or self.pipeline or self.transport.is_closing()):
+        if len(data) <= limits.PIPELINE_BYTES and not (self._behind or self.pipeline or self.transport.is_closing()):
             self._take(data)
         else:
             self._take_pieces(self._behind + data)
@@ -207,7 +274,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
                 self._behind = data[at:]
                 self.flow.hold()
                 return
-            end = at + max(PIPELINE_BYTES, self._body_left())
+            end = at + max(limits.PIPELINE_BYTES, self._body_left())
             self._take(view[at:end])
             at = end
 
@@ -220,7 +287,6 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         return 0
 
     def _take(self, data: bytes | memoryview) -> None:
-        """Counts bytes that bring no data, and parses."""
         self._bare_bytes += len(data)
         self._unset_keepalive_if_required()
         try:
@@ -234,7 +300,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         if self._in_body or self._bare_bytes:
             if self._timer is None:
                 self._watch()
-            if self._bare_bytes > REQUEST_HEAD_BYTES_MAX:
+            if self._bare_bytes > limits.REQUEST_HEAD_BYTES_MAX:
                 self._refuse("headers-too-large", _TOO_LARGE)
         elif self._timer is not None:
             self._unwatch()
@@ -274,7 +340,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         self._bare_bytes = self._body_bytes = 0
         if self._slot is not None:
             self._connections.begin_request(self._slot)
-        if len(self.headers) > REQUEST_HEADERS_MAX:
+        if len(self.headers) > limits.REQUEST_HEADERS_MAX:
             self._refuse("headers-too-large", _TOO_LARGE)
         else:
             super().on_headers_complete()
@@ -311,7 +377,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
     def _watch(self) -> None:
         if not self.transport.is_closing():
             self._began_at = self.loop.time()
-            self._timer = self.loop.call_later(REQUEST_HEAD_S_MAX, self._look)
+            self._timer = self.loop.call_later(limits.REQUEST_HEAD_S_MAX, self._look)
 
     def _unwatch(self) -> None:
         if self._timer is not None:
@@ -324,7 +390,7 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         if self._behind:  # the server lets it wait, not the client
             self._watch()
             return
-        left_s = self._began_at + REQUEST_S_MAX - self.loop.time()
+        left_s = self._began_at + limits.REQUEST_S_MAX - self.loop.time()
         if self._in_body and left_s > 0:
             self._timer = self.loop.call_later(left_s, self._look)
         elif self._in_body or self._bare_bytes:
@@ -374,13 +440,17 @@ def http_config(
         log_level="warning",
         server_header=False,
         date_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=FRONT_DRAIN_S_MAX,
+        timeout_keep_alive=limits.KEEP_ALIVE_S,
+        timeout_graceful_shutdown=limits.FRONT_DRAIN_S_MAX,
     )
 
 
 class TlsAcceptor:
-    """Accepts connections on one socket and makes HTTP of those whose handshake succeeds. Belongs to an event loop."""
+    """Accepts connections on one socket and makes HTTP of those whose handshake succeeds. Belongs to an event loop.
+
+    asyncio's own servers make a connection's protocol after the handshake, so that clients which do not end theirs
+    would hold files that nothing bounds. Here each connection gets its slot first.
+    """
 
     def __init__(
         self,
@@ -402,7 +472,7 @@ class TlsAcceptor:
             with failing.attempt():
                 accepted, address = await loop.sock_accept(listening)
             if accepted is None:  # most likely too many files are open
-                await asyncio.sleep(ACCEPT_PAUSE_S)
+                await asyncio.sleep(limits.ACCEPT_PAUSE_S)
                 continue
             handshake = _Handshake()
             slot = self._connections.acquire(handshake, str(address[0]))
@@ -422,8 +492,8 @@ class TlsAcceptor:
                 lambda: http,
                 accepted,
                 ssl=self._context(),
-                ssl_handshake_timeout=TLS_HANDSHAKE_S_MAX,
-                ssl_shutdown_timeout=TLS_SHUTDOWN_S_MAX,
+                ssl_handshake_timeout=limits.TLS_HANDSHAKE_S_MAX,
+                ssl_shutdown_timeout=limits.TLS_SHUTDOWN_S_MAX,
             )
         except (OSError, asyncio.CancelledError):  # TLS, too: no trust, no TLS, no client, no time; or it was evicted
             TLS_HANDSHAKES_FAILED.inc()

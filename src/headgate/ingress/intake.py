@@ -40,14 +40,10 @@ NO_TRACE: Final[Mapping[str, str]] = {}
 
 
 class Lineage(NamedTuple):
-    """Where events come from: how many brokers they have been through, and the event that they descend from.
+    """Where events come from."""
 
-    `root` is empty when that is not known. Only the server's own deliveries say one that is of this server, see
-    `outside_root`.
-    """
-
-    hops: int = 0
-    root: str = ""
+    hops: int = 0  # how many brokers they have been through
+    root: str = ""  # the event that they descend from, empty when it is not known; see `outside_root`
 
 
 NO_LINEAGE: Final = Lineage()
@@ -56,11 +52,10 @@ NO_LINEAGE: Final = Lineage()
 class Descendants:
     """The size of trees: how many events have come of one, by replies and by brokers that are subscribers.
 
-    The hop count bounds how deep a tree grows. Three triggers that answer each other's events still make 3 ** 32 of one
-    within it. So the events of each tree are counted while it grows; beyond DESCENDANTS_MAX no further one is stored.
-    Each namespace counts for itself: what another one makes of an event that it was sent takes no room here. The counts
-    are in memory: a restart starts from zero, and the trees that have not grown for longest are forgotten. Belongs to
-    the event loop.
+    The hop count bounds how deep a tree grows; three triggers that answer each other's events still make 3 ** 32 of one
+    within it. Each namespace counts for itself: what another one makes of an event that it was sent takes no room here.
+    The counts are in memory: a restart starts from zero, and trees that have not grown for longest are forgotten.
+    Belongs to the event loop.
     """
 
     def __init__(self) -> None:
@@ -80,7 +75,6 @@ class Descendants:
             self._counts.popitem(last=False)
 
     def give_back(self, tree: str, count: int) -> None:
-        """Takes back a count: the events were not stored."""
         if tree in self._counts:
             self._counts[tree] -= count
 

@@ -1,11 +1,9 @@
 """Partitioning: which partition an event goes to, and when it is stored, in our own log or elsewhere.
 
 An event with the extension `partitionkey` goes to the partition of its key's hash, always. One without goes to the
-partition of its producer's name, when that numbers its events, else to the partition whose turn it is. A batch stays
-together unless its events have keys of several partitions.
-
-Partitions take turns request by request while few requests are under way. Under load a turn lasts longer, as Kafka's
-sticky partitioner does it: what comes together shares a chunk, and a chunk costs more than its events.
+partition of its producer's name, when that numbers its events, else to the partition whose turn it is. Under load a
+turn lasts longer than a request, as Kafka's sticky partitioner does it: what comes together shares a chunk, and a chunk
+costs more than its events.
 """
 
 from __future__ import annotations
@@ -23,16 +21,11 @@ from headgate.ingress.producers import NumberedEntries, Producing, produced
 from headgate.log.group_commit import SubmitChain
 from headgate.objects.kinds.specs import LogRule, ServedBroker
 from headgate.shares import FairPlaces
+from headgate_api import limits
 from headgate_api.errors import HeadgateError
 from headgate_api.event.http import canonical
 from headgate_api.event.model import Event, may_have_extension
 from headgate_api.event.names import namespace_of
-from headgate_api.limits import (
-    COMMIT_QUEUE_BYTES_MAX,
-    COMMIT_QUEUE_EVENTS_MAX,
-    PARTITION_TURN_EVENTS_MAX,
-    PARTITION_TURN_UNDER_WAY,
-)
 
 _KEY: Final = frozenset(["partitionkey"])
 
@@ -54,14 +47,10 @@ class EventAppender(Protocol):
         Calls for one partition take effect in the order in which they were answered: who waits for the answer keeps his
         order. `size_bytes` is about the memory that all of them take while they wait.
 
-        Raises:
-            OverloadedError: Too much waits already; nothing is stored.
-            TooLargeError: It is more than the store takes at once; nothing is stored.
-            UnavailableError: The store did not answer for it. Each part is there as a whole or not at all; a Kafka that
-                was asked and has not answered may still have stored it.
-            PartlyStoredError: Some parts are stored and others are not. Never of Kafka.
+        OverloadedError (too much waits already) and TooLargeError (it is more than the store takes at once): nothing is
+        stored. UnavailableError: the store did not answer for it; each part is there as a whole or not at all, and a
+        Kafka that was asked may still have stored it. PartlyStoredError, never of Kafka: some parts are stored.
         """
-        ...
 
     async def append_numbered(
         self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int
@@ -71,23 +60,19 @@ class EventAppender(Protocol):
         Nothing is waited for before they are enqueued. What fails ends the stream's chain: nothing is stored behind it.
         Raises as `append` does, and ProducerReplacedError, with nothing stored, where the producer has another stream.
         """
-        ...
 
     async def close(self) -> None:
         """Stores what waits, and takes nothing more; idempotent."""
-        ...
 
 
 class EventLog(Protocol):
-    """What ingress needs of a partition of the embedded log; `headgate.log.group_commit.ChunkCommit` is one."""
+    """What ingress needs of a partition of the embedded log; `ChunkCommit` is one."""
 
     def enqueue(self, items: Entries, size_bytes: int, chain: SubmitChain | None = None) -> Awaitable[int]:
         """Stores events, all or none; done, with the offset of the first one, once they are on disk."""
-        ...
 
     async def close(self) -> None:
         """Stores what waits, and takes nothing more; idempotent."""
-        ...
 
 
 class WaitingEvents:
@@ -97,13 +82,13 @@ class WaitingEvents:
     """
 
     def __init__(self) -> None:
-        self._places = FairPlaces("waiting-events", "COMMIT_QUEUE_EVENTS_MAX", COMMIT_QUEUE_EVENTS_MAX, "events")
+        self._places = FairPlaces("waiting-events", "COMMIT_QUEUE_EVENTS_MAX", limits.COMMIT_QUEUE_EVENTS_MAX, "events")
 
     def enter(self, broker: str, count: int, size_bytes: int) -> tuple[str, int]:
         """Events of a broker begin to wait; gives what `leave` takes. Large ones count as several."""
-        size = max(count, size_bytes * COMMIT_QUEUE_EVENTS_MAX // COMMIT_QUEUE_BYTES_MAX)
+        size = max(count, size_bytes * limits.COMMIT_QUEUE_EVENTS_MAX // limits.COMMIT_QUEUE_BYTES_MAX)
         namespace, waiting = namespace_of(broker), len(self._places)
-        if waiting > COMMIT_QUEUE_EVENTS_MAX // 2:  # before that nobody can have his share
+        if waiting > limits.COMMIT_QUEUE_EVENTS_MAX // 2:  # before that nobody can have his share
             self._places.check(namespace, "", size)
         self._places.take(namespace, "", size)
         return namespace, size
@@ -268,7 +253,7 @@ class EventPartitions:
 
     def _in_turn(self, events: int) -> int:
         """The partition of a request whose events have no key."""
-        if self._under_way < PARTITION_TURN_UNDER_WAY or self._turn_events >= PARTITION_TURN_EVENTS_MAX:
+        if self._under_way < limits.PARTITION_TURN_UNDER_WAY or self._turn_events >= limits.PARTITION_TURN_EVENTS_MAX:
             self._turn = (self._turn + 1) % len(self._own)
             self._turn_events = 0
         self._turn_events += events

@@ -7,14 +7,10 @@ acknowledged, and not stored twice. Three things make one number enough:
 * a producer has one stream at a time: a new one ends the old one and waits until nothing of it is under way;
 * within a stream nothing is stored behind what failed (`log.group_commit.SubmitChain`).
 
-With several fronts the stream is at the front that writes its producer's own partition. What it stores in partitions of
-other fronts they know as well as what is in their own, and are asked when a stream begins.
-
-So a partition holds a producer's events in the order of their numbers, without holes that could still be filled. The
-number is stored with its event, in the same chunk. What is kept in memory is therefore of the log: on start it is read
-from there, from where the last snapshot ends. Kept are PRODUCERS_MAX producers; for a further one the namespace that
-has most of them gives one up (`KnownProducers`). What a forgotten one sends again is new. It learns of it when it opens
-a stream: `next_number` is below what it was acknowledged.
+With several fronts the stream is at the front that writes its producer's own partition; the others are asked what they
+have of it when it begins. The number is stored with its event, so what is in memory is of the log, and read from there
+on start, from where the last snapshot ends. What a forgotten producer sends again is new: it learns of it when it opens
+a stream, as `next_number` is below what it was acknowledged.
 """
 
 from __future__ import annotations
@@ -69,15 +65,12 @@ class ProducerStreams(Protocol):
 
         `user` opens it, and takes the room for it. UnavailableError: what is known of the producer cannot be asked for.
         """
-        ...
 
     def close(self, producing: Producing) -> None:
         """The stream has ended; what of it is under way is still stored, and waited for by the next one."""
-        ...
 
     def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[int]) -> None:
         """What a stream has submitted is stored, or will not be."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +85,17 @@ class NumberedEntries:
 class Producing:
     """One stream of a producer; made by `ProducerStreams.open`.
 
-    `broker` is the broker's identity: one created again knows no number of the one before it. `newest` has the newest
-    number stored, by partition; everything that the stream submits is in the `chain`. `replaced` is set when another
-    stream has taken its place; `under_way` is what it has submitted and is not known to be stored or not.
+    `broker` is the broker's identity: one created again knows no number of the one before it.
     """
 
     owner: ProducerStreams
     broker: str
     producer: str
-    newest: dict[int, int]
+    newest: dict[int, int]  # the newest number stored, by partition
     user: str = ""
-    chain: SubmitChain = field(default_factory=SubmitChain)
-    replaced: asyncio.Event = field(default_factory=asyncio.Event)
-    under_way: set[asyncio.Future[int]] = field(default_factory=set)
+    chain: SubmitChain = field(default_factory=SubmitChain)  # everything that the stream submits is in it
+    replaced: asyncio.Event = field(default_factory=asyncio.Event)  # set when another stream has taken its place
+    under_way: set[asyncio.Future[int]] = field(default_factory=set)  # submitted, and not known to be stored or not
     closed: bool = False
 
     @property
@@ -163,7 +154,6 @@ class KnownProducers:
         return found
 
     def learn(self, key: _Key, user: str, numbers: Mapping[int, int]) -> None:
-        """Learns numbers by partition; may forget a producer for it."""
         newest = self._numbers.setdefault(key, {})
         for partition, number in numbers.items():
             newest[partition] = max(number, newest.get(partition, -1))

@@ -23,19 +23,12 @@ from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
 from headgate.objects.kinds.egress import published_broker
 from headgate.objects.kinds.specs import ServedBroker
 from headgate.shares import FairPlaces
+from headgate_api import limits
 from headgate_api.errors import HeadgateError, InvalidInputError
 from headgate_api.event.errors import EventTooLargeError
 from headgate_api.event.http import BATCH_JSON, decode_request
 from headgate_api.event.json_text import is_light
 from headgate_api.event.names import namespace_of
-from headgate_api.limits import (
-    BATCH_BYTES_MAX,
-    BODIES_READING_BYTES_MAX,
-    EVENT_BYTES_MAX,
-    HOPS_MAX,
-    REQUEST_HEAD_BYTES_MAX,
-    ROOT_CHARS_MAX,
-)
 
 _ALLOW: Final = (b"allow", b"POST, OPTIONS")
 _EMPTY: Final = (b"content-length", b"0")
@@ -44,7 +37,7 @@ _ACCEPTED: Final[Message] = {"type": "http.response.start", "status": 202, "head
 _NO_BODY: Final[Message] = {"type": "http.response.body", "body": b""}
 _HOPS: Final = HOPS_HEADER.encode()
 _ROOT: Final = ROOT_HEADER.encode()
-_ROOT_TEXT: Final = re.compile(rb"[!-~]{1,%d}" % ROOT_CHARS_MAX)
+_ROOT_TEXT: Final = re.compile(rb"[!-~]{1,%d}" % limits.ROOT_CHARS_MAX)
 _TRACEPARENT: Final = TRACEPARENT.encode()
 _TRACESTATE: Final = TRACESTATE.encode()
 _CONTENT_LENGTH: Final = b"content-length"
@@ -60,18 +53,16 @@ Headers = Sequence[tuple[bytes, bytes]]
 class Ingress:
     """Accepts events: 202 means that they are on disk.
 
-    A batch is accepted or refused whole. Only when its events have partition keys of several partitions can a failing
-    disk leave a part of it stored; the answer is 503 then and the producer's retry stores the whole.
-
-    `fallback` takes every request that is not for a publish URI. The server's own deliveries show the `token`; empty:
-    none are its own.
+    A batch is accepted or refused whole. Only when its events have keys of several partitions can a failing disk leave
+    a part of it stored: the answer is 503 then, and the producer's retry stores the whole. `fallback` takes every
+    request that is not for a publish URI. The server's own deliveries show the `token`; empty: none are its own.
     """
 
     def __init__(self, intake: Intake, fallback: ASGIApp, token: bytes = b"") -> None:
         self._intake = intake
         self._fallback = fallback
         self._token = token
-        self._bodies = FairPlaces(_BODIES, "BODIES_READING_BYTES_MAX", BODIES_READING_BYTES_MAX, "bytes")
+        self._bodies = FairPlaces(_BODIES, "BODIES_READING_BYTES_MAX", limits.BODIES_READING_BYTES_MAX, "bytes")
         """Those that come in pieces, until they are there."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,10 +106,10 @@ class Ingress:
             head_bytes += len(name) + len(value)
             if name in _READ:
                 known[name] = value
-        if head_bytes > REQUEST_HEAD_BYTES_MAX:
-            raise HeadersTooLargeError(f"the headers must not be larger than {REQUEST_HEAD_BYTES_MAX} bytes")
+        if head_bytes > limits.REQUEST_HEAD_BYTES_MAX:
+            raise HeadersTooLargeError(f"the headers must not be larger than {limits.REQUEST_HEAD_BYTES_MAX} bytes")
         is_batch = known.get(_CONTENT_TYPE, b"")[: len(_BATCH_PREFIX)].lower() == _BATCH_PREFIX
-        limit_bytes = BATCH_BYTES_MAX if is_batch else EVENT_BYTES_MAX
+        limit_bytes = limits.BATCH_BYTES_MAX if is_batch else limits.EVENT_BYTES_MAX
         declared = known.get(_CONTENT_LENGTH, b"")
         if declared.isdigit() and (len(declared) > 18 or int(declared) > limit_bytes):
             _refuse_size(limit_bytes)
@@ -156,10 +147,9 @@ class Ingress:
         return True
 
     def _lineage(self, broker: ServedBroker, scope: Scope, known: Mapping[bytes, bytes]) -> Lineage:
-        """The lineage that a delivery or a reply carries in its headers."""
         root = known.get(_ROOT, b"")
         if root and not _ROOT_TEXT.fullmatch(root):
-            raise InvalidInputError(f"the header {ROOT_HEADER} must be 1 to {ROOT_CHARS_MAX} visible characters")
+            raise InvalidInputError(f"the header {ROOT_HEADER} must be 1 to {limits.ROOT_CHARS_MAX} visible characters")
         hops = _hops(known[_HOPS])
         if not hops:
             return NO_LINEAGE
@@ -206,9 +196,9 @@ def _hops(value: bytes) -> int:
     if not value.isdigit() or len(value) > 9:
         raise InvalidInputError(f"the header {HOPS_HEADER} must be a number")
     hops = int(value)
-    if hops > HOPS_MAX:
+    if hops > limits.HOPS_MAX:
         raise TooManyHopsError(
-            f"the event has been through {hops - 1} brokers one after the other, more than {HOPS_MAX - 1}",
+            f"the event has been through {hops - 1} brokers one after the other, more than {limits.HOPS_MAX - 1}",
             hint="two triggers send each other's events in a circle: change one filter",
         )
     return hops

@@ -1,9 +1,7 @@
 """Publish quotas: how many events and bytes a second a namespace's producers may store, and how many bytes in all.
 
-Rates are held by token buckets in each front.
-
-A bucket lets a request in while it is not in debt, whatever the request's size: so any request can pass, and what is
-stored over a longer time is what the quota says. Each front of a deployment has an equal part of a quota.
+Rates are held by token buckets, of which each front of a deployment has an equal part. A bucket lets a request in while
+it is not in debt, whatever the request's size: over a longer time that comes to what the quota says.
 """
 
 from __future__ import annotations
@@ -130,10 +128,9 @@ _LIMITED: Final = (*RATES, STORED_BYTES)
 
 
 class PublishQuotas(SharedQuotas):
-    """The quotas of all namespaces in one front.
+    """The quotas of all namespaces in one front. `board` has what the other fronts of this server store.
 
-    `board` has what the other fronts of this server store, None where nobody else does; `stored` the bytes of a
-    namespace in the partitions of this front, None where nobody counts them.
+    `stored` gives the bytes of a namespace in the partitions of this front, None where nobody counts them.
     """
 
     def __init__(

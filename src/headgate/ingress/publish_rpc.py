@@ -25,18 +25,11 @@ from headgate.objects.kinds.specs import ServedBroker
 from headgate.rpc.service import NO_MESSAGE, PUBLISHER, RpcCall, Service, attended
 from headgate.rpc.wire import Publishing, parsed, publishing
 from headgate.shares import FairPlaces
+from headgate_api import limits
 from headgate_api.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.model import Event
 from headgate_api.event.names import full_name, namespace_of, path_of
-from headgate_api.limits import (
-    DECODE_EVENTS_INLINE,
-    EVENT_BYTES_MAX,
-    PUBLISH_EVENTS_MAX,
-    PUBLISH_REQUESTS_MAX,
-    PUBLISH_STREAMS_MAX,
-    RPC_BYTES_UNCOUNTED,
-)
 from headgate_api.rpc.cloudevents_pb2 import CloudEvent
 from headgate_api.rpc.errors import ProtocolError, problem
 from headgate_api.rpc.events import from_messages
@@ -50,7 +43,7 @@ PublishCall = RpcCall[PublishRequest, PublishResponse]
 
 @dataclass(frozen=True)
 class _Pending:
-    """A request under way: its first and last number, and whether it is stored."""
+    """A request under way, by its first and last number."""
 
     first: int
     last: int
@@ -63,7 +56,7 @@ class PublishRpc:
     def __init__(self, intake: Intake, producers: ProducerStreams) -> None:
         self._intake = intake
         self._producers = producers
-        self._places = FairPlaces("publish-streams", "PUBLISH_STREAMS_MAX", PUBLISH_STREAMS_MAX)
+        self._places = FairPlaces("publish-streams", "PUBLISH_STREAMS_MAX", limits.PUBLISH_STREAMS_MAX)
 
     def service(self) -> Service:
         return Service(PUBLISHER, {"Publish": (PublishRequest, self.publish)})
@@ -101,7 +94,7 @@ class _Stream:
         self._broker = broker
         self._producing = producing
         self._call = call
-        self._pending: asyncio.Queue[_Pending | None] = asyncio.Queue(PUBLISH_REQUESTS_MAX)
+        self._pending: asyncio.Queue[_Pending | None] = asyncio.Queue(limits.PUBLISH_REQUESTS_MAX)
         self._next = 0
 
     async def receive(self, first: bytes) -> None:
@@ -138,7 +131,7 @@ class _Stream:
             await delay_refusal()
             raise
         async with self._turn:
-            if size_bytes <= RPC_BYTES_UNCOUNTED and len(request.events) <= DECODE_EVENTS_INLINE:
+            if size_bytes <= limits.RPC_BYTES_UNCOUNTED and len(request.events) <= limits.DECODE_EVENTS_INLINE:
                 events = decode(request)
             else:
                 decoding = partial(decode, request)
@@ -194,8 +187,8 @@ class _Stream:
 def decode(request: Publishing) -> Sequence[Event]:
     """The events of a request, which get its filter values as their attributes; an EventError has the index."""
     count, values = len(request.events), request.head.filter_values
-    if count > PUBLISH_EVENTS_MAX:
-        raise TooLargeError(f"{count} events in one request are over {PUBLISH_EVENTS_MAX} (PUBLISH_EVENTS_MAX)")
+    if count > limits.PUBLISH_EVENTS_MAX:
+        raise TooLargeError(f"{count} events in one request are over {limits.PUBLISH_EVENTS_MAX} (PUBLISH_EVENTS_MAX)")
     if values and len(values) != count:
         raise InvalidInputError(f"{len(values)} filter values for {count} events")
     return from_messages(_messages(request.events, values))
@@ -204,8 +197,8 @@ def decode(request: Publishing) -> Sequence[Event]:
 def _messages(events: Sequence[bytes], values: Sequence[str]) -> Iterator[CloudEvent]:
     """Reads one event after the other: other threads wait for each."""
     for data, value in zip(events, values or [""] * len(events), strict=True):
-        if len(data) > EVENT_BYTES_MAX:
-            raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes")
+        if len(data) > limits.EVENT_BYTES_MAX:
+            raise EventTooLargeError(f"an event must not be larger than {limits.EVENT_BYTES_MAX} bytes")
         try:
             message = parsed(CloudEvent, data)
         except ProtocolError as error:

@@ -1,7 +1,7 @@
 """Bytes that namespaces have in the log: counted as chunks are written, by segment, until retention removes it.
 
-A request counts as in the quota of bytes a second: its body, and its headers. What is counted is written down now and
-then; a start takes that up and counts what the log has behind it, whose events count by their size in the log.
+A request counts by its body and headers. What is counted is written down now and then; a start takes that up, and
+counts what the log has behind it by its size there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _decode: Final = msgspec.msgpack.Decoder(dict[int, _Counted]).decode
 
 
 class CountingWriter:
-    """A partition's writer for group commit, whose chunks are counted; see `log.group_commit.Appender`."""
+    """A partition's writer for group commit, whose chunks are counted."""
 
     def __init__(self, writer: PartitionWriter, stored: StoredBytes, partition: int) -> None:
         self._writer = writer
@@ -85,7 +85,6 @@ class StoredBytes:
         self._is_ended = False
 
     def of(self, namespace: str) -> int:
-        """About the bytes that a namespace has."""
         return self._total[namespace]
 
     def add(self, partition: int, segment: int, sizes: Mapping[str, int], position: int) -> None:

@@ -21,7 +21,8 @@ from headgate.objects.api.queries import user_of
 from headgate.objects.kinds.specs import ServedBroker
 from headgate.objects.store.store import Store
 from headgate.objects.views.object_reader import ObjectReader
-from headgate.scan.counting import HOUR_US, CountPage, CountRequest, EventCounter
+from headgate.scan.counting import HOUR_US, CountPage, CountRequest
+from headgate.scan.pages import Scanner
 from headgate.scan.source import EARLIEST, NEXT, ReadableLog, start_offsets
 from headgate.shares import FairPlaces
 from headgate_api import positions
@@ -67,7 +68,7 @@ class _Progress:
 class Backtests:
     """Answers requests."""
 
-    def __init__(self, store: Store | ObjectReader, log: ReadableLog, counter: EventCounter) -> None:
+    def __init__(self, store: Store | ObjectReader, log: ReadableLog, counter: Scanner) -> None:
         self._store = store
         self._log = log
         self._counter = counter

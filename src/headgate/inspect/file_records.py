@@ -38,8 +38,7 @@ from headgate.inspect.find import (
 )
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
-from headgate.log.reader import Chunk, PartitionReader
-from headgate.log.search import holding, newest_first
+from headgate.log.reader import Chunk, PartitionReader, holding, newest_first
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.storage.files import DispatcherDirectory, directories_of
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Final
 
 import msgspec
@@ -27,20 +26,11 @@ class TooManyFiltersError(TooLargeError):
     code = "too-many-filters"
 
 
-class LintItem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A trigger or subscription of whose filter something is to be said; others are by `Kind/name`.
-
-    It is true of the same events as those in `equal`, and of no event that none of `implied_by` takes. `redundant`
-    counts alternatives that lie in others of it.
-    """
+class LintItem(Related, frozen=True):
+    """A trigger or subscription of whose filter something is to be said; others are by `Kind/name`."""
 
     kind: str
     name: str
-    equal: tuple[str, ...] = ()
-    implied_by: tuple[str, ...] = ()
-    never: bool = False
-    always: bool = False
-    redundant: int = 0
 
 
 class LintView(msgspec.Struct, frozen=True, rename="camel"):
@@ -93,4 +83,4 @@ def _view(path: str, filters: Mapping[str, CompiledFilter]) -> LintView:
 
 def _item(name: str, related: Related) -> LintItem:
     kind, _, of = name.partition("/")
-    return LintItem(kind, of, **asdict(related))
+    return LintItem(kind, of, **msgspec.structs.asdict(related))

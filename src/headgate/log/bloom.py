@@ -90,8 +90,3 @@ def might_contain(bits: bytes, k: int, wanted: Iterable[ValueHash]) -> bool:
         else:
             return True
     return False
-
-
-def false_positive_rate(size_bytes: int, k: int, distinct_count: int) -> float:
-    """The rate that independent hashes would have: (1 - e^(-kn/m))^k."""
-    return float((1 - math.exp(-k * distinct_count / (size_bytes * 8))) ** k)

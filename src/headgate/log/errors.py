@@ -60,11 +60,9 @@ class UnreadableEventsError(HeadgateError):
 
 
 class CorruptChunkError(UnreadableEventsError):
-    """Bytes of the log are not what was written.
+    """Bytes of the log are not what was written: those of the chunk (0: the segment header) that starts at `byte`.
 
-    Attributes:
-        byte: Where in `path` the bad chunk (0: the segment header) starts.
-        first_offset: Of the first record that cannot be read for it; None when that is not known.
+    `first_offset` is that of the first record that cannot be read for it; None when that is not known.
     """
 
     code = "log-corrupt"

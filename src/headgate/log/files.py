@@ -28,11 +28,9 @@ class FileOps:
         return os.pwritev(fd, parts, position)
 
     def fdatasync(self, fd: int) -> None:
-        """Make a file's data and size durable."""
         os.fdatasync(fd)
 
     def fsync(self, fd: int) -> None:
-        """Make a file or a directory durable."""
         os.fsync(fd)
 
     def ftruncate(self, fd: int, size_bytes: int) -> None:
@@ -68,18 +66,12 @@ def write_all(files: FileOps, fd: int, parts: Sequence[Bytes], position: int) ->
 
 def read_at(fd: int, size_bytes: int, position: int) -> bytes:
     """Read up to `size_bytes`; less only at the end of the file."""
-    data = os.pread(fd, min(size_bytes, _READ_PIECE_BYTES), position)
-    if len(data) == size_bytes or not data:
-        return data
-    pieces = [data]
-    done = len(data)
-    while done < size_bytes:
-        data = os.pread(fd, size_bytes - done, position + done)
-        if not data:
-            break
+    pieces: list[bytes] = []
+    done = 0
+    while done < size_bytes and (data := os.pread(fd, min(size_bytes - done, _READ_PIECE_BYTES), position + done)):
         pieces.append(data)
         done += len(data)
-    return b"".join(pieces)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def sync_directory(files: FileOps, directory: Path) -> None:

@@ -12,13 +12,7 @@ import pyarrow as pa
 
 from headgate.log.bloom import Bloom
 from headgate.log.errors import LogSchemaError
-from headgate_api.limits import (
-    BLOOM_BYTES_MAX,
-    BLOOM_BYTES_MIN,
-    BLOOM_HASHES_MAX,
-    CHUNK_BODY_BYTES_MAX,
-    SCHEMA_BYTES_MAX,
-)
+from headgate_api import limits
 
 SEGMENT_VERSION: Final = 1
 SEGMENT_MAGIC: Final = b"HGS%d" % SEGMENT_VERSION
@@ -33,7 +27,7 @@ LOCK_NAME: Final = "lock"
 FLAG_UNFILTERED: Final = 1
 NO_TIME_MIN: Final = (1 << 63) - 1
 NO_TIME_MAX: Final = -(1 << 63)
-PREFIX_BYTES_MAX: Final = CHUNK_HEADER_BYTES + BLOOM_BYTES_MAX
+PREFIX_BYTES_MAX: Final = CHUNK_HEADER_BYTES + limits.BLOOM_BYTES_MAX
 """Header and largest Bloom filter: what one small read must fetch to decide whether to skip a chunk."""
 
 _SEGMENT = struct.Struct("<4sII")
@@ -59,35 +53,23 @@ class Codec(IntEnum):
 
 
 class ChunkHeader(NamedTuple):
-    """The 64 bytes before a chunk's payload, checked.
+    """The 64 bytes before a chunk's payload, checked."""
 
-    Attributes:
-        bloom_bytes: Stored Bloom bytes: 0 or 16..255.
-        hash_count: k of the filter, 0 without one.
-        unfiltered: The chunk holds a record without filter value.
-        body_bytes: Size of the Arrow message, a multiple of 8.
-        time_us_min: Smallest event time; NO_TIME_MIN when no record has one.
-        time_us_max: Largest event time; NO_TIME_MAX when no record has one.
-        bloom_crc: CRC-32C of the Bloom filter, 0 without one: who skips the chunk by it reads nothing else.
-        payload_crc: CRC-32C of Bloom filter, padding and body.
-    """
-
-    bloom_bytes: int
-    hash_count: int
-    unfiltered: bool
+    bloom_bytes: int  # 0 or 16..255
+    hash_count: int  # k of the Bloom filter, 0 without one
+    unfiltered: bool  # the chunk holds a record without filter value
     first_offset: int
     record_count: int
-    body_bytes: int
+    body_bytes: int  # size of the Arrow message, a multiple of 8
     append_time_us: int
-    time_us_min: int
-    time_us_max: int
+    time_us_min: int  # smallest event time; NO_TIME_MIN when no record has one
+    time_us_max: int  # largest event time; NO_TIME_MAX when no record has one
     codec: int
-    bloom_crc: int
-    payload_crc: int
+    bloom_crc: int  # CRC-32C of the Bloom filter, 0 without one: who skips the chunk by it reads nothing else
+    payload_crc: int  # CRC-32C of Bloom filter, padding and body
 
     @property
     def next_offset(self) -> int:
-        """Offset behind the last record."""
         return self.first_offset + self.record_count
 
     @property
@@ -102,7 +84,6 @@ class ChunkHeader(NamedTuple):
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes behind the header."""
         return ((self.bloom_bytes + 7) & ~7) + self.body_bytes
 
     @property
@@ -184,8 +165,8 @@ def segment_size_promised(data: bytes) -> int:
         raise FormatError(f"the segment starts with {bytes(magic)!r}, not {SEGMENT_MAGIC!r}")
     if google_crc32c.value(bytes(data[:12])) != _CRC.unpack_from(data, 12)[0]:
         raise FormatError("the segment header's checksum is wrong")
-    if schema_size > SCHEMA_BYTES_MAX:
-        raise FormatError(f"a schema of {schema_size} bytes is over {SCHEMA_BYTES_MAX}")
+    if schema_size > limits.SCHEMA_BYTES_MAX:
+        raise FormatError(f"a schema of {schema_size} bytes is over {limits.SCHEMA_BYTES_MAX}")
     return segment_header_bytes(schema_size)
 
 
@@ -252,9 +233,9 @@ def unpack_chunk_header(data: bytes) -> ChunkHeader:
         raise FormatError("the chunk header's checksum is wrong")
     if size != CHUNK_HEADER_BYTES or flags & ~FLAG_UNFILTERED or codec > Codec.ZSTD or zero != _ZERO3:
         raise FormatError("the chunk header has fields of a later format")
-    if (bloom and (bloom < BLOOM_BYTES_MIN or not 1 <= k <= BLOOM_HASHES_MAX)) or (not bloom and k):
+    if (bloom and (bloom < limits.BLOOM_BYTES_MIN or not 1 <= k <= limits.BLOOM_HASHES_MAX)) or (not bloom and k):
         raise FormatError(f"a Bloom filter of {bloom} bytes with {k} hashes is not allowed")
-    if not count or body % 8 or body > CHUNK_BODY_BYTES_MAX or first < 0:
+    if not count or body % 8 or body > limits.CHUNK_BODY_BYTES_MAX or first < 0:
         raise FormatError(f"{count} records in {body} body bytes from offset {first} are not allowed")
     return ChunkHeader(bloom, k, bool(flags), first, count, body, at, low, high, codec, bloom_crc, crc)
 

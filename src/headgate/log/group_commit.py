@@ -1,7 +1,6 @@
 """Group commit: what waits while a group is stored becomes the next group, so many submits share one fsync.
 
-Accumulating (on the event loop) and storing (in a thread) are two things, with one bounded queue between. The log and
-`store/kafka/` use it.
+Accumulating (on the event loop) and storing (in a thread) are two things, with one bounded queue between.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Generic, Protocol, TypeVar
@@ -77,14 +77,12 @@ class Room:
         self._bytes -= size_bytes
 
 
+@dataclass(eq=False, slots=True)
 class _Submit(Generic[T, R]):
-    __slots__ = ("chain", "done", "items", "size_bytes")
-
-    def __init__(self, items: T, size_bytes: int, chain: SubmitChain | None, done: asyncio.Future[R]) -> None:
-        self.items = items
-        self.size_bytes = size_bytes
-        self.chain = chain
-        self.done = done
+    items: T
+    size_bytes: int
+    chain: SubmitChain | None
+    done: asyncio.Future[R]
 
     def fail(self, error: BaseException) -> None:
         """Nothing of it is known to be stored."""
@@ -167,7 +165,6 @@ class GroupCommit(Generic[T, R]):
         await self._idle.wait()
 
     def _store_next(self) -> None:
-        """Has a thread store the next group; without one, the next submit begins again."""
         group = self._take()
         if not group:
             self._idle.set()
@@ -230,11 +227,9 @@ class Appender(Protocol):
 
     def append(self, chunk: Encoded) -> int:
         """Stores a chunk durably; returns the offset of its first record."""
-        ...
 
     def probe(self) -> None:
         """Proves that chunks can be stored now; raises LogUnavailableError when they cannot."""
-        ...
 
 
 class ChunkCommit(GroupCommit[T, int]):
@@ -256,7 +251,8 @@ class ChunkCommit(GroupCommit[T, int]):
         self._writer = writer
         self._encode = encode
         self._chunks = CHUNK_RECORDS.labels("events")
-        self._problem = ""
+        self.problem = ""
+        """Why the log takes no records, as the last chunk or probe found; empty when it does."""
         super().__init__(
             self._append,
             Threads("log-commit"),
@@ -265,41 +261,30 @@ class ChunkCommit(GroupCommit[T, int]):
             batch_bytes_max=batch_bytes_max,
         )
 
-    @property
-    def problem(self) -> str:
-        """Why the log takes no records, as the last chunk or probe found; empty when it does."""
-        return self._problem
-
-    @property
-    def queue_items(self) -> int:
-        """Items that wait or are being written."""
-        return self._room.items
-
     async def probe(self) -> None:
         """Find out whether a log that refused its last chunk takes records again; nothing where it did not."""
-        if not self._problem or not self._idle.is_set() or self._closing:
+        if not self.problem or not self._idle.is_set() or self._closing:
             return
         try:
             await self._threads.run(self._writer.probe)
         except UnavailableError as error:
-            self._problem = str(error)
+            self.problem = str(error)
         else:
-            self._problem = ""
+            self.problem = ""
 
     async def close(self) -> None:
         await super().close()
         self._threads.close()
 
     def _append(self, submits: Sequence[T]) -> list[int]:
-        """In the thread."""
         chunk = self._encode(submits)
         try:
             first = self._writer.append(chunk)
         except UnavailableError as error:
-            if self._problem != str(error):  # logged once for a full disk, not for each request
+            if self.problem != str(error):  # logged once for a full disk, not for each request
                 _log.error("the log takes nothing", problem=str(error))
-            self._problem = str(error)
+            self.problem = str(error)
             raise
-        self._problem = ""
+        self.problem = ""
         self._chunks.observe(chunk.batch.num_rows)
         return list(accumulate(map(len, submits[:-1]), initial=first))

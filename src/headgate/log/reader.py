@@ -1,21 +1,24 @@
-"""The reader of a partition: records in order, in any process.
+"""Readers of a log, in any process: forward in order, backward, and at single records.
 
-It follows the published next offset and never passes it. Chunks without a wanted filter value are skipped without
-reading their bodies; damaged ones by the partition's policy. Bounded memory: one chunk, and 64 KiB read ahead.
+They never pass the published next offset. Chunks without a wanted filter value are skipped without reading their
+bodies; damaged ones by the partition's policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 
 import pyarrow as pa
 
 from headgate.log.bloom import ValueHash, hash_value, might_contain
 from headgate.log.directory import LogDirectory, Partition
-from headgate.log.errors import CorruptChunkError
+from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.format import ChunkHeader, FormatError, decode_body
 from headgate.log.segments import ChunkLocation, SegmentFile, Segments
+from headgate_api.limits import LOOKUP_CACHE_BYTES_MAX, LOOKUP_CHUNK_OVERHEAD_BYTES
 
 _READER_SEGMENTS_OPEN = 2
 
@@ -42,8 +45,10 @@ class Chunk:
 
     @property
     def next_offset(self) -> int:
-        """Offset behind the last record."""
         return self.header.next_offset
+
+    def holds(self, offset: int) -> bool:
+        return self.first_offset <= offset < self.next_offset
 
     @property
     def append_time_us(self) -> int:
@@ -52,7 +57,6 @@ class Chunk:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the stored chunk."""
         return self.header.chunk_bytes
 
     @property
@@ -68,14 +72,18 @@ class Chunk:
         return self._batch
 
 
+def _may_hold(location: ChunkLocation, probes: list[ValueHash] | None) -> bool:
+    """Whether a chunk's filter lets it hold something that is looked for; None: anything."""
+    segment, byte, header = location
+    if probes is None:
+        return True
+    return header.bloom_bytes > 0 and might_contain(segment.bloom(byte, header), header.hash_count, probes)
+
+
 class PartitionReader:
     """Reads one partition forward; it need not exist yet. Not for several threads at once.
 
-    Attributes:
-        position: Offset of the next record to be read; grows over skipped chunks too.
-        records_missed: Records that retention removed before this reader came to them.
-        records_corrupt: Records in damaged chunks that were passed over.
-        chunks_skipped: Chunks passed over by their filter.
+    Bounded memory: one chunk, and 64 KiB read ahead.
     """
 
     @classmethod
@@ -91,10 +99,10 @@ class PartitionReader:
 
     def __init__(self, partition: Partition, start: int) -> None:
         self._partition = partition
-        self.position = start
-        self.records_missed = 0
-        self.records_corrupt = 0
-        self.chunks_skipped = 0
+        self.position = start  # offset of the next record to be read; grows over skipped chunks too
+        self.records_missed = 0  # those that retention removed before this reader came to them
+        self.records_corrupt = 0  # those in damaged chunks that were passed over
+        self.chunks_skipped = 0  # passed over by their filter
         self._segments = Segments(partition, open_max=_READER_SEGMENTS_OPEN)
         self._committed = self._segments.committed
         self._next: tuple[SegmentFile, int] | None = None
@@ -133,39 +141,34 @@ class PartitionReader:
             match_unfiltered: Chunks with a record without filter value are wanted too.
             passes: Looks at a chunk's header and the bytes of its filter; False: it is passed over.
         """
+        probes = None if wanted is None else self._probes_of(wanted)
+
+        def is_wanted(location: ChunkLocation) -> bool:
+            segment, byte, header = location
+            if not (match_unfiltered and header.unfiltered) and not _may_hold(location, probes):
+                return False
+            return passes is None or passes(header, segment.bloom(byte, header))
+
         while True:
             try:
-                return self._read(wanted, match_unfiltered, passes, chunks_max)
+                return self._read(is_wanted, chunks_max)
             except CorruptChunkError as error:
                 if not self._partition.skips:
                     raise
                 self._pass_over(error)
 
-    def _read(
-        self,
-        wanted: Collection[str] | None,
-        match_unfiltered: bool,
-        passes: Callable[[ChunkHeader, bytes], bool] | None,
-        chunks_max: int | None,
-    ) -> Chunk | None:
-        probes = None if wanted is None else self._probes_of(wanted)
+    def _read(self, is_wanted: Callable[[ChunkLocation], bool], chunks_max: int | None) -> Chunk | None:
         committed = self._committed.next_offset()
         last = None if chunks_max is None else self.chunks_skipped + chunks_max
         while self.position < committed and (last is None or self.chunks_skipped < last):
             location = self._location(committed)
             if location is None:
                 return None
-            segment, byte, header = location
-            if (
-                probes is None
-                or (match_unfiltered and header.unfiltered)
-                or (header.bloom_bytes and might_contain(segment.bloom(byte, header), header.hash_count, probes))
-            ) and (passes is None or passes(header, segment.bloom(byte, header))):
-                chunk = Chunk(location, self.position)
-                self._advance(location)
-                return chunk
-            self.chunks_skipped += 1
+            chunk = Chunk(location, self.position) if is_wanted(location) else None
+            self.chunks_skipped += chunk is None
             self._advance(location)
+            if chunk is not None:
+                return chunk
         return None
 
     def _pass_over(self, error: CorruptChunkError) -> None:
@@ -176,7 +179,6 @@ class PartitionReader:
         self._partition.pass_over(error, first, self.position)
 
     def close(self) -> None:
-        """Close files and mapping; idempotent."""
         self._next = None
         self._segments.close()
 
@@ -230,7 +232,6 @@ class LogEnds:
         return self._log.partitions()
 
     def end_offset(self, partition: int) -> int:
-        """Offset behind the last durable event."""
         return self._reader(partition).committed_offset()
 
     def first_offset(self, partition: int) -> int:
@@ -251,3 +252,143 @@ def end_offsets(log: LogDirectory, partitions: Iterable[int]) -> dict[int, int]:
     """Where some partitions end now; `LogEnds` is for who asks again and again."""
     with closing(LogEnds(log)) as ends:
         return {partition: ends.end_offset(partition) for partition in partitions}
+
+
+# --- backward -------------------------------------------------------------------------------------
+
+
+def newest_first(
+    partition: Partition, *, before: int | None = None, not_before_us: int = 0, wanted: Collection[str] | None = None
+) -> Iterator[Chunk]:
+    """The durable chunks of a partition, the last one first; the partition need not exist.
+
+    Stops at a chunk that was appended before `not_before_us`. `before` is a chunk's first offset or behind the last
+    one. Chunks whose filter excludes all `wanted` values are passed over without being read. Raises CorruptChunkError
+    at damage, or on the way to a chunk; not where damage is passed over.
+    """
+    probes = None if wanted is None else [hash_value(value) for value in wanted if value]
+    with closing(Segments(partition)) as segments:
+        committed = segments.committed.next_offset()
+        at = committed if before is None else min(before, committed)
+        while at > segments.committed.first_offset():
+            try:
+                location = segments.locate(at - 1, committed)
+                if location is None or location.header.append_time_us < not_before_us:
+                    return
+                first = location.header.first_offset
+                chunk = Chunk(location, first) if _may_hold(location, probes) else None
+            except CorruptChunkError as error:
+                if error.first_offset is None:
+                    raise
+                partition.pass_over(error, error.first_offset, at)
+                at = min(at - 1, error.first_offset)
+                continue
+            if chunk is not None:
+                yield chunk
+            at = first
+
+
+def holding(partition: Partition, offsets: Iterable[int]) -> Iterator[Chunk]:
+    """The chunks that hold records, each once where offsets are in order, but not what is gone. As `newest_first`."""
+    last: Chunk | None = None
+    with closing(Segments(partition)) as segments:
+        for offset in offsets:
+            if last is not None and last.holds(offset):
+                continue
+            committed = segments.committed.next_offset()
+            if not segments.committed.first_offset() <= offset < committed:
+                continue
+            try:
+                location = segments.locate(offset, committed)
+                if location is None:
+                    continue
+                last = Chunk(location, location.header.first_offset)
+            except CorruptChunkError as error:
+                partition.pass_over(error, offset, offset + 1)
+                continue
+            yield last
+
+
+# --- single records -------------------------------------------------------------------------------
+
+
+class RecordLookup:
+    """Finds records, mostly new ones, in order and several times each. Not for several threads at once.
+
+    Decoded chunks stay up to `cache_bytes_max`, stored bytes and LOOKUP_CHUNK_OVERHEAD_BYTES each; one is always kept.
+    """
+
+    def __init__(self, log: LogDirectory, *, cache_bytes_max: int = LOOKUP_CACHE_BYTES_MAX) -> None:
+        self.log = log
+        self._cache_bytes_max = cache_bytes_max
+        self._cache_bytes = 0
+        self._partitions: dict[int, _Partition] = {}
+        self._recent: OrderedDict[tuple[int, int], Chunk] = OrderedDict()
+
+    def chunk(self, partition: int, offset: int) -> Chunk:
+        """The whole chunk that holds this offset; raises OffsetNotKeptError also when it is not durable yet."""
+        held = self._partitions.get(partition)
+        if held is None:
+            held = self._partitions[partition] = _Partition(self.log.partition(partition))
+        last = held.last
+        if last is not None and last.holds(offset):
+            return last
+        at = bisect_right(held.starts, offset) - 1
+        if at >= 0:
+            key = (partition, held.starts[at])
+            cached = self._recent[key]
+            if offset < cached.next_offset:
+                self._recent.move_to_end(key)
+                held.last = cached
+                return cached
+        chunk = held.read(offset)
+        self._keep(partition, held, chunk)
+        return chunk
+
+    def close(self) -> None:
+        for held in self._partitions.values():
+            held.close()
+        self._partitions.clear()
+        self._recent.clear()
+        self._cache_bytes = 0
+
+    def _keep(self, partition: int, held: _Partition, chunk: Chunk) -> None:
+        held.last = chunk
+        insort(held.starts, chunk.first_offset)
+        self._recent[partition, chunk.first_offset] = chunk
+        self._cache_bytes += _cost(chunk)
+        while self._cache_bytes > self._cache_bytes_max and len(self._recent) > 1:
+            (owner, _), old = self._recent.popitem(last=False)
+            self._cache_bytes -= _cost(old)
+            self._partitions[owner].forget(old)
+
+
+def _cost(chunk: Chunk) -> int:
+    return chunk.size_bytes + LOOKUP_CHUNK_OVERHEAD_BYTES
+
+
+class _Partition:
+    """One partition's files, and which offsets are cached."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._segments = Segments(partition)
+        self.last: Chunk | None = None
+        self.starts: list[int] = []  # first offsets of its cached chunks, sorted
+
+    def read(self, offset: int) -> Chunk:
+        published = self._segments.committed
+        first, end = published.first_offset(), published.next_offset()
+        location = self._segments.locate(offset, end) if first <= offset < end else None
+        if location is None:
+            first, end = published.first_offset(), published.next_offset()
+            directory = self._segments.partition.directory
+            raise OffsetNotKeptError(f"{directory} holds records {first} to {end - 1}, not {offset}")
+        return Chunk(location, location.header.first_offset)
+
+    def forget(self, chunk: Chunk) -> None:
+        del self.starts[bisect_left(self.starts, chunk.first_offset)]
+        if self.last is chunk:
+            self.last = None
+
+    def close(self) -> None:
+        self._segments.close()

@@ -43,23 +43,16 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A partition after recovery, with its last segment. Without `schema` the writer starts a new one.
-
-    Attributes:
-        data_start: Byte of the segment's first chunk.
-        end: Byte behind its last chunk.
-        append_time_us: Of the last chunk, NO_APPEND_TIME without one.
-        cut_bytes: Bytes of a torn tail that were removed.
-    """
+    """A partition after recovery, with its last segment. Without `schema` the writer starts a new one."""
 
     segment: Path | None
     schema: pa.Schema | None
-    data_start: int
-    end: int
+    data_start: int  # byte of the segment's first chunk
+    end: int  # byte behind its last chunk
     first_offset: int
     next_offset: int
-    append_time_us: int
-    cut_bytes: int
+    append_time_us: int  # of the last chunk, NO_APPEND_TIME without one
+    cut_bytes: int  # bytes of a torn tail that were removed
 
 
 def list_segments(directory: Path) -> list[tuple[int, Path]]:

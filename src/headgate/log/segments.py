@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headgate.log.directory import Partition
+from headgate.log.directory import Partition, SegmentIndexes
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.files import Committed, read_at
 from headgate.log.format import (
@@ -28,7 +28,6 @@ from headgate.log.format import (
     unpack_chunk_header,
 )
 from headgate.log.recovery import find_chunk, list_segments, read_chunk, read_segment_header
-from headgate.log.segment_index import SegmentIndexes
 from headgate_api.limits import SEGMENTS_OPEN_MAX
 
 _WINDOW_BYTES = 1 << 16
@@ -137,7 +136,6 @@ class SegmentFile:
         return None if header is None else header.append_time_us
 
     def close(self) -> None:
-        """Close the file; idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -36,13 +36,7 @@ _ALL = (1 << 63) - 1
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What a partition holds and what is wrong with it.
-
-    Attributes:
-        tail_bytes: Bytes behind the last durable record: an append in the making, or a torn one that opening will cut.
-        append_time_us: Of the first and the last good chunk; None without one.
-        codecs: Good chunks by compression.
-    """
+    """What a partition holds and what is wrong with it."""
 
     directory: Path
     first_offset: int = 0
@@ -52,9 +46,9 @@ class PartitionReport:
     chunks: int = 0
     records: int = 0
     chunks_without_filter: int = 0
-    tail_bytes: int = 0
-    append_time_us: tuple[int, int] | None = None
-    codecs: dict[str, int] = field(default_factory=dict)
+    tail_bytes: int = 0  # behind the last durable record: an append in the making, or a torn one that opening will cut
+    append_time_us: tuple[int, int] | None = None  # of the first and the last good chunk; None without one
+    codecs: dict[str, int] = field(default_factory=dict)  # good chunks by compression
     problems: list[CorruptChunkError] = field(default_factory=list)
 
     def add(self, header: ChunkHeader) -> None:
@@ -174,9 +168,8 @@ class _Inspection:
             self._bad(position, f"the chunk starts with record {header.first_offset}, not {offset}")
         last = self._report.append_time_us[1] if self._report.append_time_us else NO_APPEND_TIME
         if header.append_time_us < last:
-            self._bad(
-                position, f"the append time {header.append_time_us} is before the one of an earlier chunk, {last}"
-            )
+            reason = f"the append time {header.append_time_us} is before the one of an earlier chunk, {last}"
+            self._bad(position, reason)
         end = position + header.chunk_bytes
         try:
             if end > self._size:

@@ -1,13 +1,8 @@
 """The one writer of a partition: append, sync, publish.
 
 Order: chunk bytes -> fdatasync -> publish the next offset -> return. An append either returns the first offset of its
-records, which are then durable, or raises and leaves nothing behind.
-
-After a failure the writer needs no help: every later append first tries to bring the files back in order.
-
-* A write failed (disk full): the file is cut back to the end of its last good chunk, and that is all.
-* A sync failed: the kernel may have dropped the pages and call them clean. The segment is reopened, cut, synced, its
-  pages are thrown out of the cache and every chunk is read again from the disk; the next chunk starts a new segment.
+records, which are then durable, or raises and leaves nothing behind. After a failure the writer needs no help: every
+later append first brings the files back in order.
 """
 
 from __future__ import annotations
@@ -51,23 +46,15 @@ NO_SIZES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Encoded(NamedTuple):
-    """A chunk to be written: at least one record, of the writer's schema.
-
-    Attributes:
-        filter_values: One per record; None or "" for a record without.
-        time_range_us: Smallest and largest event time, None when no record has one.
-        also: More values for the chunk's filter, no record's own; None and "" say that a record has none.
-        bloom_bytes: Size of the chunk's filter, 16..255; None: the writer's.
-        sizes: About the bytes of the records by whose they are; whoever counts them says what that means.
-    """
+    """A chunk to be written: at least one record, of the writer's schema."""
 
     batch: pa.RecordBatch
-    filter_values: Sequence[str | None]
-    time_range_us: tuple[int, int] | None = None
-    also: Sequence[str | None] = ()
-    bloom_bytes: int | None = None
+    filter_values: Sequence[str | None]  # one per record; None or "" for a record without
+    time_range_us: tuple[int, int] | None = None  # smallest and largest event time, None when no record has one
+    also: Sequence[str | None] = ()  # more values for the filter, no record's own; None and "": a record has none
+    bloom_bytes: int | None = None  # size of the chunk's filter, 16..255; None: the writer's
     codec: Codec | None = None
-    sizes: Mapping[str, int] = NO_SIZES
+    sizes: Mapping[str, int] = NO_SIZES  # about the records' bytes, by whose they are: whoever counts them says that
 
 
 class PartitionWriter:
@@ -156,10 +143,6 @@ class PartitionWriter:
         """Offset of the first record of the segment that the last chunk went into; 0 before any."""
         return int(self._segment.stem) if self._segment is not None else 0
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
     def append(self, chunk: Encoded) -> int:
         """Writes one chunk, and returns the offset of its first record; blocks until it is durable and published.
 
@@ -208,11 +191,10 @@ class PartitionWriter:
         self._write([bytes(LOG_PROBE_BYTES)], keep=False)
 
     def publish_first_offset(self, first_offset: int) -> None:
-        """Tell readers that records below are going away (retention); the segments are removed afterwards."""
+        """Tell readers that records below are going away; the segments are removed afterwards."""
         self._committed.publish_first(first_offset)
 
     def close(self) -> None:
-        """Release the partition; idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -227,6 +209,8 @@ class PartitionWriter:
         self.close()
 
     # --- from here on: what may fail -----------------------------------------------------------------
+    # A write failed (disk full): the file is cut back to the end of its last good chunk, and that is all.
+    # A sync failed: the kernel may have dropped the pages and call them clean, so see `_repair`.
 
     def _write(self, parts: Sequence[bytes | pa.Buffer], *, keep: bool = True) -> None:
         files = self._files
@@ -270,7 +254,7 @@ class PartitionWriter:
         return True
 
     def _repair(self) -> None:
-        """Bring the last segment to its last good chunk and prove, from the disk, that it is whole."""
+        """Bring the last segment to its last good chunk and prove, from the disk itself, that it is whole."""
         assert self._segment is not None
         self._close_fd()
         self._fd = self._files.open(self._segment, os.O_RDWR)

@@ -91,12 +91,10 @@ class DriverLink:
         return cls(connection)
 
     def fileno(self) -> int:
-        """Of the socket, for `select`."""
         return self._socket.fileno()
 
     @property
     def has_heard(self) -> bool:
-        """Whether `receive` would return messages at once."""
         return bool(self._heard)
 
     def resume(self) -> dict[int, int]:
@@ -115,7 +113,6 @@ class DriverLink:
         raise DriverLinkError(f"the dispatcher did not answer within {DRIVER_ANSWER_S_MAX} s")
 
     def started(self, run: int, generation: int) -> None:
-        """Tell of a run; the answer is a message, now or later."""
         self._send(DriverRequest("started", run, generation))
 
     def receive(self, timeout_s: float) -> list[Message]:
@@ -127,7 +124,6 @@ class DriverLink:
         return messages
 
     def close(self) -> None:
-        """Close the connection; may be called twice."""
         self._socket.close()
 
     def _send(self, request: DriverRequest) -> None:
@@ -157,11 +153,11 @@ class DriverLink:
 
 
 class DriverLinks:
-    """The connections to all dispatchers, as one; made by `connect`. One thread uses them.
+    """The connections to all dispatchers, as one; every call raises DriverLinkError when one of them is broken.
 
-    Every call raises DriverLinkError when one of them is broken. A run counts when it counts at every dispatcher. One
-    that is ahead of another drops what it has taken already (`outbox/takeover.py`), so a new run starts at the lowest
-    offset that any of them needs. The first dispatcher that rejects a run has rejected it for all.
+    A run counts when it counts at every dispatcher. One that is ahead of another drops what it has taken already
+    (`outbox/takeover.py`), so a new run starts at the lowest offset that any of them needs. The first dispatcher that
+    rejects a run has rejected it for all.
     """
 
     def __init__(self, address: LinkAddress, links: tuple[DriverLink, ...]) -> None:
@@ -172,6 +168,11 @@ class DriverLinks:
             self._selector.register(link, selectors.EVENT_READ)
         self._active: dict[int, set[int]] = {}
         """Runs that were told of and are not active everywhere, with the dispatchers where they are."""
+
+    @classmethod
+    def published(cls, run_directory: Path, token: bytes, dispatchers: int) -> DriverLinks:
+        """Those to the addresses that the dispatchers have published, see `read_address`."""
+        return cls.connect(read_address(run_directory, token, dispatchers))
 
     @classmethod
     def connect(cls, address: LinkAddress) -> DriverLinks:

@@ -105,18 +105,13 @@ _KINDS: Final = (KeyKind.STRING, KeyKind.NUMBER, KeyKind.BOOL, KeyKind.PREFIX, K
 class BrokerTable:
     """One broker's key spec and its rows.
 
-    Attributes:
-        state: Where the chain of the broker's keys starts, int64.
-        key_spec: JSON, as `keys/KeySpec.java` reads it.
-        columns: Columns of the log that hold its operands.
-        rows: By pattern, each row with the targets whose filters have it: equal filters are compared once.
-        changed: Keys of rows that the builder's table before did not have like that, and of those that only it had.
+    `changed` has the keys of rows that the builder's table before did not have so, and of those that only it had.
     """
 
-    state: int
-    key_spec: str
-    columns: frozenset[str]
-    rows: Rows
+    state: int  # where the chain of the broker's keys starts, int64
+    key_spec: str  # JSON, as `keys/KeySpec.java` reads it
+    columns: frozenset[str]  # those of the log that hold its operands
+    rows: Rows  # by pattern, each row with the targets whose filters have it: equal filters are compared once
     changed: frozenset[object] = field(compare=False)
 
 
@@ -134,21 +129,14 @@ def key_number(key: tuple[KeyPart, ...], secrets: Secrets) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _SignatureRows:
-    """How the rows of one signature become rows of the table.
-
-    Attributes:
-        key: For each part of the key, its index among a row's key constants.
-        state: Where the chain of their keys starts, after the broker and the key's number.
-        operands: The number of each residual's operand.
-        constants: Indexes of the stored constants among a row's, by pattern.
-    """
+    """How the rows of one signature become rows of the table."""
 
     pattern: Pattern
-    key: tuple[int, ...]
-    state: int
+    key: tuple[int, ...]  # for each part of the key, its index among a row's key constants
+    state: int  # where the chain of their keys starts, after the broker and the key's number
     exact: bool
-    operands: tuple[int, ...]
-    constants: tuple[int, ...]
+    operands: tuple[int, ...]  # the number of each residual's operand
+    constants: tuple[int, ...]  # indexes of the stored constants among a row's, by pattern
 
     def row(self, row: PlanRow, secrets: Secrets) -> Row:
         digests = [digest(row.key[i], secrets) for i in self.key]
@@ -195,7 +183,8 @@ class BrokerTableBuilder:
             from_nothing = True
             self._forget()
             new = list(targets)
-            self._add(new, self._chosen(targets))
+            uses = Counter(row.signature.key for _, compiled in targets for row in compiled.rows)
+            self._add(new, choose(uses, keys_max=BROKER_KEYS_MAX))
         made = self._made
         self._made = {target: made[target] for target, _ in targets}
         joined = _grouped((target, made[target][1]) for target, _ in new)
@@ -233,11 +222,6 @@ class BrokerTableBuilder:
             known = row.signature, self._signature_rows(row.signature, own if chosen is None else chosen[own])
             self._signatures[identity] = known
         return known[1]
-
-    def _chosen(self, targets: Sequence[tuple[int, CompiledFilter]]) -> dict[Key, Key]:
-        return choose(
-            Counter(row.signature.key for _, compiled in targets for row in compiled.rows), keys_max=BROKER_KEYS_MAX
-        )
 
     def _signature_rows(self, signature: Signature, parts: Key) -> _SignatureRows:
         number = self._keys.get(parts)

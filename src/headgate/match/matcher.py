@@ -21,12 +21,11 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Protocol
 
 import structlog
 
-from headgate.match.driver_link import DriverLinks, LinkAddress, Message, read_address
+from headgate.match.driver_link import LinkAddress, Message
 from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
 from headgate.objects.kinds.routing import RoutingTable
 from headgate.observe import metrics
@@ -38,53 +37,43 @@ _log = structlog.get_logger(__name__)
 
 
 class RoutingSource(Protocol):
-    """What the matcher needs of the control store (`control.store.Store`)."""
+    """What the matcher needs of the objects' store (`Store`)."""
 
     def data_version(self) -> int:
         """A number that differs after every commit; cheap."""
 
-    def desired_generation(self) -> int:
-        """The newest set of filters."""
+    def desired_generation(self) -> int: ...
 
-    def snapshot(self) -> RoutingTable:
-        """Everything routed, at one moment."""
+    def snapshot(self) -> RoutingTable: ...
 
 
 class DispatcherLink(Protocol):
-    """What it needs of the driver connections (`driver_link.DriverLinks`)."""
+    """What it needs of the driver connections (`driver_link.DriverLinks`, which says what each call does)."""
 
     @property
-    def address(self) -> LinkAddress:
-        """For the connections of the runs."""
+    def address(self) -> LinkAddress: ...
 
-    def resume(self) -> dict[int, int]:
-        """Start offsets when no run is alive."""
+    def resume(self) -> dict[int, int]: ...
 
-    def started(self, run: int, generation: int) -> None:
-        """Tell of a run."""
+    def started(self, run: int, generation: int) -> None: ...
 
-    def receive(self, timeout_s: float) -> Iterable[Message]:
-        """Wait for messages."""
+    def receive(self, timeout_s: float) -> Iterable[Message]: ...
 
-    def close(self) -> None:
-        """Close it."""
+    def close(self) -> None: ...
 
 
 class Run(Protocol):
-    """What it needs of a run (`query.SparkRun`)."""
+    """What it needs of a run (`query.SparkRun`, which says what each call does)."""
 
     number: int
     generation: int
 
     @property
-    def alive(self) -> bool:
-        """Whether it still runs."""
+    def alive(self) -> bool: ...
 
-    def failure(self) -> str:
-        """Why it died."""
+    def failure(self) -> str: ...
 
-    def stop(self) -> None:
-        """End it."""
+    def stop(self) -> None: ...
 
 
 class Runner(Protocol):
@@ -95,6 +84,11 @@ class Runner(Protocol):
 
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> Run:
         """Start a run of a table's filters; RunFailedError when it cannot."""
+
+
+def fresh_run_number() -> int:
+    """Above the numbers of every process before this one, which the dispatchers may still know."""
+    return time.time_ns() // 1_000_000
 
 
 class Settling:
@@ -110,7 +104,6 @@ class Settling:
         self._changing_s = limits.MATCH_CHANGING_S_MIN
 
     def taken_up(self, took_s: float) -> None:
-        """A value has been taken up, in so many seconds."""
         changing_s = max(limits.MATCH_CHANGING_S_MIN, limits.MATCH_CHANGING_STARTS * took_s)
         self._changing_s = min(changing_s, limits.MATCH_CHANGING_S_MAX)
 
@@ -134,7 +127,6 @@ class Backoff:
         self._until = 0.0
 
     def failed(self, now: float) -> float:
-        """Count a failure; returns the pause in seconds."""
         pause = float(min(limits.MATCH_RETRY_S_MAX, limits.MATCH_RETRY_S_MIN * 2**self._failures))
         self._failures = min(self._failures + 1, 32)
         self._until = now + pause
@@ -155,7 +147,6 @@ class Matcher:
         on_active: Writes down the generation that has taken over; what it refuses, the next step tries again.
         on_ready: Called with True when a run has come into force, with False when none is any more.
         on_note: Called with what it does or lacks, in a line for people.
-        on_step: Called at every step: the loop turns.
         first_run: Number of the first run: above every number that a living dispatcher knows.
     """
 
@@ -195,33 +186,6 @@ class Matcher:
         self._ready = False
         self._settling = Settling()
         self._backoff = Backoff()
-
-    @classmethod
-    def of_dispatchers(
-        cls,
-        routing: RoutingSource,
-        runner: Runner,
-        *,
-        run_directory: Path,
-        token: bytes,
-        dispatchers: int,
-        on_active: Callable[[int], object],
-        on_ready: Callable[[bool], None],
-        on_note: Callable[[str], None],
-        on_step: Callable[[], None],
-    ) -> Matcher:
-        """One whose dispatchers publish their addresses in `run_directory`, see `read_address`."""
-        return cls(
-            routing,
-            runner,
-            lambda: DriverLinks.connect(read_address(run_directory, token, dispatchers)),
-            on_active=on_active,
-            on_ready=on_ready,
-            on_note=on_note,
-            on_step=on_step,
-            # Above the numbers of every process before this one, which the dispatchers may still know.
-            first_run=time.time_ns() // 1_000_000,
-        )
 
     def run(self, stop: threading.Event) -> None:
         """Match until `stop` is set; then every run is stopped. SparkGoneError: this process cannot match any more."""

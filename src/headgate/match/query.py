@@ -58,7 +58,6 @@ class SparkRun:
         return "" if error is None else _innermost(str(error))
 
     def running_tasks(self) -> int:
-        """How many tasks of the query run now, see `tasks_of`."""
         with spark_errors(f"run {self.number} does not answer"):
             return tasks_of(self._context, str(self._query.runId))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -13,9 +14,9 @@ from pyspark.sql import SparkSession
 from headgate.log.directory import LogDirectory
 from headgate.log.reader import end_offsets
 from headgate.match.dataframe import match_events
-from headgate.match.driver_link import LinkAddress
+from headgate.match.driver_link import DriverLinks, LinkAddress
 from headgate.match.errors import SparkGoneError
-from headgate.match.matcher import Matcher
+from headgate.match.matcher import Matcher, fresh_run_number
 from headgate.match.query import SparkRun, spark_errors, start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, stop_session, task_slots
@@ -87,16 +88,15 @@ def serve(
     on_started()
     _log.info("Spark has started", version=spark.version)
     on_note("Spark has started, no query in force yet")
-    matcher = Matcher.of_dispatchers(
+    matcher = Matcher(
         routing,
         SparkRunner(spark, log, partitions, scratch, run_directory),
-        run_directory=run_directory,
-        token=token,
-        dispatchers=dispatchers,
+        partial(DriverLinks.published, run_directory, token, dispatchers),
         on_active=routing.counters.activate,
         on_ready=on_ready,
         on_note=on_note,
         on_step=on_step,
+        first_run=fresh_run_number(),
     )
     try:
         matcher.run(stop)

@@ -30,7 +30,6 @@ FUNCTIONS_SETTING: Final = "spark.sql.catalog.headgate"
 FUNCTIONS_VALUE: Final = "dev.headgate.connector.keys.Functions"
 """Where `headgate.extract` is found."""
 
-
 _CALENDAR: Final = "-Duser.timezone=UTC"
 _HUGE_METHODS: Final = "-XX:-DontCompileHugeMethods"
 """The match of dozens of shapes is one generated method above 8,000 bytes, which the JVM would only interpret."""
@@ -64,8 +63,7 @@ def start_session(
 ) -> SparkSession:
     """Start the JVM and Spark in it, from the main thread; takes seconds. A second call returns the first session.
 
-    Raises SparkMissingError without a suitable Java, SparkGoneError when the JVM ended at once, perhaps for lack of
-    memory.
+    Raises SparkMissingError without a suitable Java, SparkGoneError when the JVM ended at once (too little memory).
 
     Args:
         heap_mib: The JVM's heap, and as much again for Arrow's buffers at most.
@@ -79,7 +77,8 @@ def start_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.pop("SPARK_HOME", None)  # another installation's jars would not fit this PySpark
     master = master or f"local[{threads}]"
-    placed = _of_one_machine(scratch) if master.startswith("local") else _OF_A_CLUSTER
+    here = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.local.dir": str(scratch)}
+    placed = here if master.startswith("local") else _OF_A_CLUSTER
     wanted = {**_settings([jar, *more_jars], scratch, heap_mib), **placed, **options}
     conf = SparkConf().setAppName("headgate").setMaster(master).setAll(list(wanted.items()))
     on_interrupt = signal.getsignal(signal.SIGINT)
@@ -101,14 +100,6 @@ def stop_session(spark: SparkSession, scratch: Path) -> None:
     except (Py4JError, OSError) as error:
         _log.debug("the JVM had ended already", reason=str(error))
     shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _of_one_machine(scratch: Path) -> dict[str, str]:
-    return {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(scratch),
-    }
 
 
 def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, str]:

@@ -63,13 +63,10 @@ class CompiledPattern:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """Rows that are broadcast once for many generations, kept in the JVM (`KeptRows`).
-
-    `is_coarse`: there were more patterns than the plan may hold.
-    """
+    """Rows that are broadcast once for many generations, kept in the JVM (`KeptRows`)."""
 
     patterns: tuple[CompiledPattern, ...]
-    is_coarse: bool
+    is_coarse: bool  # there were more patterns than the plan may hold
     row_count: int
     kept: JavaObject
 
@@ -111,22 +108,18 @@ def _overlaid(
 class MatchTable:
     """The filters of one generation, ready to be joined.
 
-    Attributes:
-        brokers: `spec_broker` STRING (a broker's name), `spec_number` BIGINT, `key_spec` STRING, `state` BIGINT.
-        rows: `row_key` BIGINT, `row_check` BIGINT, `pattern` INT, `targets` ARRAY of INT, `exact` BOOLEAN, operands and
-            constants.
-        patterns: By number, the one with the most rows first.
-        columns: Columns of events that a key spec reads.
-        overlaid_rows: How many of `rows` stand over those that an earlier generation broadcast; 0: it was none.
+    `brokers` has `spec_broker` STRING (a broker's name), `spec_number` BIGINT, `key_spec` STRING, `state` BIGINT.
+    `rows` has `row_key` BIGINT, `row_check` BIGINT, `pattern` INT, `targets` ARRAY of INT, `exact` BOOLEAN; operands,
+    constants.
     """
 
     brokers: DataFrame
     rows: DataFrame
-    patterns: tuple[CompiledPattern, ...]
-    columns: frozenset[str]
+    patterns: tuple[CompiledPattern, ...]  # by number, the one with the most rows first
+    columns: frozenset[str]  # those of events that a key spec reads
     secrets: Secrets
     row_count: int
-    overlaid_rows: int
+    overlaid_rows: int  # how many of `rows` stand over those that an earlier generation broadcast; 0: it was none
 
 
 def build_table(

@@ -1,8 +1,7 @@
 """The dispatcher's side of the match link (docs/spec/match-link.md), on loopback.
 
-Between bytes and steps there is nothing but the two pure parts: `protocol` (bytes -> whole events) and `takeover`
-(which run's events count). Backpressure is not reading: while the outbox is full no run is read, while a run holds too
-many rows for its turn, that run is not read. TCP does the rest, up to the Spark task that writes.
+Backpressure is not reading: while the outbox is full no run is read, while a run holds too many rows for its turn, that
+run is not read. TCP does the rest, up to the Spark task that writes.
 """
 
 from __future__ import annotations
@@ -85,7 +84,9 @@ class MatchLinkServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _LinkConnection(self), "127.0.0.1", 0)
         port: int = self._server.sockets[0].getsockname()[1]
-        _publish_address(run_directory / ADDRESS_FILE.format(self.shard.index), port)
+        run_directory.mkdir(parents=True, exist_ok=True)
+        address = msgspec.json.encode(LinkEndpoint("127.0.0.1", port))
+        replace_whole(run_directory / ADDRESS_FILE.format(self.shard.index), address)
         self._watch = loop.call_later(1.0, self._close_silent)
         _log.info("listens for the matcher", port=port)
         return port
@@ -102,7 +103,7 @@ class MatchLinkServer:
             await self._server.wait_closed()
 
     def resume_reading(self) -> None:
-        """Rows have left the sink: read those connections again that may be read."""
+        """Rows may have left the sink, or been accepted: read those connections again that may be read."""
         if self.sink.is_full():
             return
         for connection in self._connections:
@@ -123,12 +124,8 @@ class MatchLinkServer:
         if hello.is_driver:
             _log.info("the matcher has connected")
             return
-        _log.info(
-            "a run of the match query has connected",
-            run=hello.run,
-            generation=hello.generation,
-            partition=hello.partition,
-        )
+        what = "a run of the match query has connected"
+        _log.info(what, run=hello.run, generation=hello.generation, partition=hello.partition)
         self._apply(self._takeover.open(hello))
 
     def received(self, connection: _LinkConnection, hello: Hello, parser: FrameParser, data: bytes) -> None:
@@ -181,9 +178,7 @@ class MatchLinkServer:
                     if connection.hello is not None and connection.hello.run == step.run:
                         connection.close()
         if steps:
-            for connection in self._connections:
-                if connection.paused:
-                    self._pause_or_resume(connection)
+            self.resume_reading()
 
     def _send_outcome(self, outcome: RunActive | RunRejected) -> None:
         self._outcomes[outcome.run] = outcome
@@ -250,7 +245,6 @@ class _LinkConnection(asyncio.Protocol):
         self._link.disconnected(self, self._closing_reason)
 
     def send(self, line: Resume | RunActive | RunRejected) -> None:
-        """Send one JSON line."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -314,9 +308,3 @@ class _LinkConnection(asyncio.Protocol):
             raise LinkProtocolError(f"a line is over {limits.LINK_LINE_BYTES_MAX} bytes")
         for line in lines:
             self._link.requested(self, line)
-
-
-def _publish_address(path: Path, port: int) -> None:
-    """Write the address file, for the matcher of the same user."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_whole(path, msgspec.json.encode(LinkEndpoint("127.0.0.1", port)))

@@ -8,7 +8,7 @@ below P" is one number per partition.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 import msgspec
@@ -43,7 +43,7 @@ class LinkProtocolError(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of a connection; `start` is the offset of the first event that it is about."""
+    """The first message of a connection, in the order of its bytes; `start` is the offset of its first event."""
 
     run: int
     generation: int
@@ -61,26 +61,16 @@ class Hello:
 
 def encode_hello(hello: Hello, token: bytes) -> bytes:
     """The 84 bytes that open a connection."""
-    return _HELLO.pack(
-        HELLO_MAGIC,
-        token,
-        hello.run,
-        hello.generation,
-        hello.partition,
-        hello.partitions,
-        hello.start,
-        hello.dispatcher,
-        hello.dispatchers,
-        bytes(8),
-    )
+    return _HELLO.pack(HELLO_MAGIC, token, *astuple(hello), bytes(8))
 
 
 def decode_hello(data: bytes) -> tuple[Hello, bytes]:
     """Read a hello of `HELLO_BYTES` bytes, and the token that came with it, which the caller compares."""
-    magic, token, run, generation, partition, partitions, start, dispatcher, dispatchers, reserved = _HELLO.unpack(data)
+    magic, token, *numbers, reserved = _HELLO.unpack(data)
     if magic != HELLO_MAGIC:
         raise LinkProtocolError("the connection does not begin with the match link's magic")
-    hello = Hello(run, generation, partition, partitions, start, dispatcher, dispatchers)
+    hello = Hello(*numbers)
+    run, generation, partition, partitions, start, dispatcher, dispatchers = numbers
     if reserved != bytes(8):
         raise LinkProtocolError("the reserved bytes of the hello are not zero")
     if not 0 <= dispatcher < dispatchers <= limits.DISPATCHERS_MAX:

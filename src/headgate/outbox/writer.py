@@ -1,16 +1,7 @@
 """Writes accepted rows into the outbox, with how far matching has come; the outbox's chunks, encoded and decoded.
 
-The outbox is a partition of the chunk log: rows (partition, offset, target, verdict, generation), filter value =
-target. A row with target -1 is progress: "events of this partition below `offset` are complete". A chunk is all or
-nothing and ends with the progress of every partition it has rows of. So nothing ever stands above the watermark, and a
-restart has nothing to compare: it goes on at the watermark.
-
-While one chunk is written and synced by a thread, rows collect; they are the next chunk. Progress alone (events that
-match nothing) waits up to OUTBOX_PROGRESS_S_MAX: losing it costs only a restart that matches those events again.
-
-Rows are handed on while their chunk is written: deliveries do not wait for the disk. A crash before the chunk is
-durable takes its watermark with it, so those events are matched and delivered again, which at-least-once allows. What
-is written down about a row, or is read from the outbox, waits for its chunk: see `Outbox.when_durable`.
+A row with target -1 is progress: "events of this partition below `offset` are complete". A chunk is all or nothing and
+ends with the progress of every partition that it has rows of: nothing ever stands above the watermark.
 """
 
 from __future__ import annotations
@@ -92,18 +83,13 @@ class RowGroup:
 class OutboxChunk:
     """Rows that stand together in the outbox.
 
-    Attributes:
-        first_position: Outbox offset of the first row.
-        row_groups: In the order of their positions; progress rows follow behind them.
-        watermarks: Those of its progress rows, per partition.
-        row_step: By how much positions grow from row to row; 0 where they are rows of one record, which share its
-            offset. A position names a row of one target.
+    By `row_step` positions grow from row to row; 0 where they are rows of one record, which share its offset.
     """
 
     first_position: int
-    row_groups: list[RowGroup]
+    row_groups: list[RowGroup]  # in the order of their positions; progress rows follow behind them
     next_position: int
-    watermarks: dict[int, int]
+    watermarks: dict[int, int]  # those of its progress rows, per partition
     row_step: int = 1
 
     @property
@@ -173,18 +159,17 @@ def decode_chunk(first_position: int, batch: pa.RecordBatch) -> OutboxChunk:
 class Outbox:
     """Collects accepted rows, writes them in chunks and hands them on. Lives on one event loop.
 
-    No `GroupCommit`: a chunk keeps the positions by which it was handed on, so it is tried until the disk takes it, and
-    what waits is merged, progress of a partition into one row.
+    Deliveries do not wait for the disk: `on_chunk` gets every chunk once, in order, while it is written. A crash before
+    it is durable takes its watermark with it, so its events are matched and delivered again. What is written down about
+    a row, or is read from the outbox, waits for its chunk: see `when_durable`. Progress alone waits up to
+    OUTBOX_PROGRESS_S_MAX: losing it costs only a restart that matches those events again.
 
-    From now on only this object appends to `writer`. On the loop it calls `on_chunk` with every chunk once, in order,
-    while it is written, and `on_room` when rows have left the queue.
+    No `GroupCommit`: a chunk keeps the positions by which it was handed on, so it is tried until the disk takes it, and
+    what waits is merged, progress of a partition into one row. `on_room` is called when rows have left the queue.
     """
 
     def __init__(
-        self,
-        writer: ChunkWriter,
-        on_chunk: Callable[[OutboxChunk], None],
-        on_room: Callable[[], None] = lambda: None,
+        self, writer: ChunkWriter, on_chunk: Callable[[OutboxChunk], None], on_room: Callable[[], None] = lambda: None
     ) -> None:
         self._writer = writer
         self._on_chunk = on_chunk
@@ -196,32 +181,18 @@ class Outbox:
         self._progress_timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
-        self._failing = False
-        self._durable = self._end = writer.next_offset
+        self.failing = False  # whether the disk refuses rows now
+        self.end = writer.next_offset  # the position behind the last row that was handed on
+        self.durable = self.end  # every row below it is durable
         self._until_durable: list[Callable[[], None]] = []
         """Called when the chunk that is being written is durable: no position is beyond it."""
 
-    @property
-    def durable(self) -> int:
-        """Every row below this position is durable."""
-        return self._durable
-
-    @property
-    def end(self) -> int:
-        """The position behind the last row that was handed on."""
-        return self._end
-
     def when_durable(self, position: int, call: Callable[[], None]) -> None:
         """Calls back on the loop once every row below a position (`end` at most) is durable; at once if it is."""
-        if position <= self._durable:
+        if position <= self.durable:
             call()
         else:
             self._until_durable.append(call)
-
-    @property
-    def failing(self) -> bool:
-        """Whether the disk refuses rows now."""
-        return self._failing
 
     @property
     def rows_pending(self) -> int:
@@ -245,7 +216,7 @@ class Outbox:
         """Write what waits (giving up when the disk refuses), then stop the thread. The writer stays open."""
         if self._writing is None and (self._waiting.row_groups or self._waiting.progress):
             self._start()
-        if self._writing is not None and not self._failing:
+        if self._writing is not None and not self.failing:
             self._idle = self._loop.create_future()
             await self._idle
         self._cancel_timer()
@@ -265,11 +236,11 @@ class Outbox:
         if self._writing is not None:
             return
         pending = self._writing = self._take()
-        first = self._end
-        self._end += pending.rows_count + len(pending.progress)
+        first = self.end
+        self.end += pending.rows_count + len(pending.progress)
         self._submit(pending)
         watermarks = {partition: watermark for partition, (watermark, _) in pending.progress.items()}
-        self._on_chunk(OutboxChunk(first, pending.row_groups, self._end, watermarks))
+        self._on_chunk(OutboxChunk(first, pending.row_groups, self.end, watermarks))
 
     def _submit(self, chunk: _Pending) -> None:
         self._thread.begin(partial(self._write, chunk), partial(self._written, chunk))
@@ -298,21 +269,21 @@ class Outbox:
     def _written(self, chunk: _Pending, done: Future[int]) -> None:
         error = done.exception()
         if isinstance(error, UnavailableError):
-            if not self._failing:
+            if not self.failing:
                 _log.error("outbox does not take rows, trying again", error=str(error), rows=chunk.rows_count)
-            self._failing = True
+            self.failing = True
             if self._idle is not None:
                 self._idle.set_result(None)
                 return
             self._retry_timer = self._loop.call_later(limits.OUTBOX_RETRY_S, self._submit, chunk)
             return
-        assert done.result() == self._durable  # where its rows were said to stand
+        assert done.result() == self.durable  # where its rows were said to stand
         _CHUNKS.observe(chunk.rows_count)
-        if self._failing:
-            self._failing = False
+        if self.failing:
+            self.failing = False
             _log.info("outbox takes rows again")
         self._writing = None
-        self._durable = self._end
+        self.durable = self.end
         calls, self._until_durable = self._until_durable, []
         if self._waiting.row_groups or (self._waiting.progress and self._idle is not None):
             self._start()

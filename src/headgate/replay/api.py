@@ -76,8 +76,7 @@ class ReplaysApi:
         yield Route(f"{BASE}/{{id}}/cancel", self._cancel, methods=["POST"])
 
     async def _list(self, request: Request) -> Response:
-        namespace = request.path_params["namespace"]
-        found = await self._replays.page(namespace)
+        found = await self._replays.page(request.path_params["namespace"])
         return json_response({"items": [_view(replay) for replay in found]})
 
     async def _show(self, request: Request) -> Response:
@@ -85,25 +84,21 @@ class ReplaysApi:
 
     async def _cancel(self, request: Request) -> Response:
         found = await self._found(request)
-        ended = await self._replays.cancel(found.id)
-        return json_response({"cancelled": ended})
+        return json_response({"cancelled": await self._replays.cancel(found.id)})
 
     async def _create(self, request: Request) -> Response:
-        body = await read_body(request)
-        asked = await decoded_as(request, body, ReplayRequest, "the body is no replay")
-        namespace = request.path_params["namespace"]
+        asked = await decoded_as(request, await read_body(request), ReplayRequest, "the body is no replay")
         user = user_of(request)
         owner = "" if user.is_anonymous else user.name
-        spec = await run_in_threadpool(self._spec, namespace, asked, owner)
+        spec = await run_in_threadpool(self._spec, request.path_params["namespace"], asked, owner)
         return json_response(_view(await self._replays.create(spec)), status_code=201)
 
     async def _found(self, request: Request) -> Replay:
         namespace, id_ = request.path_params["namespace"], path_id(request)
         found = await self._replays.get(namespace, id_)
         if found is None:
-            raise ReplayNotFoundError(
-                f"there is no replay {id_}", hint=f"headgate replay list -n {namespace} lists them"
-            )
+            hint = f"headgate replay list -n {namespace} lists them"
+            raise ReplayNotFoundError(f"there is no replay {id_}", hint=hint)
         return found
 
     def _spec(self, namespace: str, asked: ReplayRequest, owner: str) -> ReplaySpec:

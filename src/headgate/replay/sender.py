@@ -1,11 +1,7 @@
 """Sending of replays: a page of the log at a time to one target, at a rate, by the target's own rules.
 
-The log is looked through by the scan, from where the last page ended; a page's events are sent, each until it has
-ended (delivered, a dead letter, given up), and only then the next position is written down. So memory holds a page,
-and a restart repeats a page at most: a replayed event carries the id of its replay, a subscriber can tell. What was
-tried in vain is written down with each failure, so that a restart gives no event more attempts than the rules do.
-
-A trigger's rate limit, its circuit and its pause hold for replays too.
+The next position is written down when all events of a page have ended, so a restart repeats a page at most. What was
+tried in vain is written down with each failure: a restart gives no event more attempts than the rules do.
 """
 
 from __future__ import annotations
@@ -23,7 +19,6 @@ import structlog
 
 from headgate.auth.user import authenticated
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
-from headgate.delivery.cursors import Tried
 from headgate.delivery.dead_letter import DeadLetterQueue, give_up
 from headgate.delivery.events import EventGoneError, Events, SharedEvent, encoded
 from headgate.delivery.journal import Origin
@@ -241,51 +236,43 @@ class Replaying:
         delivery = Delivery(_position(run.id, where), where.partition, where.offset, Verdict.MATCH)
         if (tried := run.retries.get(delivery.position)) is not None:
             delivery.resume(tried)
-            now_us = self._clocks.now_us()
-            await asyncio.sleep(left_s(to.rules, delivery.failures, delivery.due_us, now_us=now_us))
+            await self._pause(to, delivery)
         while True:
             await self._resumed(run.spec, delivery)
             outcome = await self._service.send_in_turn(to, delivery, message)
             decision = self._service.settle(to, delivery, outcome, self._clocks.now())
             if decision.fate is not Fate.AGAIN:
                 break
-            now_us = self._clocks.now_us()
-            due_us = now_us + int(decision.pause_s * 1e6)
-            run.retries[delivery.position] = Tried(delivery.position, delivery.failures, due_us, delivery.tried_us)
+            delivery.due_us = self._clocks.now_us() + int(decision.pause_s * 1e6)
+            run.retries[delivery.position] = delivery.tried()
             await self._stored(self._store.advance, run.id, run.progress())
-            await asyncio.sleep(left_s(to.rules, delivery.failures, due_us, now_us=self._clocks.now_us()))
+            await self._pause(to, delivery)
         run.retries.pop(delivery.position, None)
         if decision.fate is Fate.DELIVERED:
             return "delivered"
         if target is None:
             return "failed"
-        marked = SharedEvent(stored.broker, event, stored.append_time_us)
-        now_us = self._clocks.now_us()
+        marked, now_us = SharedEvent(stored.broker, event, stored.append_time_us), self._clocks.now_us()
         return await give_up(self._dead_letters, target, delivery, marked, outcome, now_us=now_us)
+
+    async def _pause(self, to: Recipient, delivery: Delivery) -> None:
+        await asyncio.sleep(left_s(to.rules, delivery.failures, delivery.due_us, now_us=self._clocks.now_us()))
 
 
 def _position(replay: int, where: Located) -> int:
-    """Stands in a dead letter for the row of the outbox that a replayed event does not have.
-
-    Below all positions of rows. Another one for each replay, whose dead letters are its own; the same one when a
-    restart repeats a page.
-    """
+    """Stands for the row of the outbox that a replayed event does not have: another one for each replay, below 0."""
     name = f"{replay}:{where.partition}:{where.offset}".encode()
     return -1 - (int.from_bytes(blake2b(name, digest_size=8).digest()) >> 1)
 
 
 class _Run:
-    """A replay that runs; `page` is how far it was when its page began.
-
-    `retries` are events of the page that were tried in vain, by their position. `subscriber` is what is known of the
-    trigger's, kept from page to page.
-    """
+    """A replay that runs; `page` is how far it was when its page began, `retries` what of it was tried in vain."""
 
     def __init__(self, replay: Replay) -> None:
         self.id = replay.id
         self.spec = replay.spec
         self.pace = Rate(replay.spec.rate_per_s, burst_s=0.0)
-        self.subscriber: Subscriber | None = None
+        self.subscriber: Subscriber | None = None  # kept from page to page
         self.start_page(replay.progress)
 
     def start_page(self, progress: ReplayProgress) -> None:
@@ -293,5 +280,4 @@ class _Run:
         self.retries = {tried.position: tried for tried in progress.retries}
 
     def progress(self) -> ReplayProgress:
-        """What a restart must know."""
         return msgspec.structs.replace(self.page, retries=tuple(self.retries.values()))

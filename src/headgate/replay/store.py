@@ -43,25 +43,19 @@ class ReplayState(StrEnum):
 
 
 class ReplaySpec(msgspec.Struct, frozen=True):
-    """What is asked for, of a broker by its identity: history of a broker made anew is another one.
-
-    A trigger of the namespace gets the events, by its own filter and delivery rules, else a URL. `cel` is a filter
-    beside the trigger's. `start` is the first offset by partition, `end` that behind the last one. A dry run counts,
-    and sends nothing. `created_us` is microseconds since 1970 UTC. The owner, who asked for it, is empty where nobody
-    is asked who he is.
-    """
+    """What is asked for: a trigger of the namespace, or a URL, gets the events."""
 
     namespace: str
-    broker: str
-    trigger: str
+    broker: str  # its identity: history of a broker made anew is another one
+    trigger: str  # whose filter and delivery rules hold; empty for none
     url: str
-    cel: str
-    start: dict[int, int]
-    end: dict[int, int]
+    cel: str  # a filter beside the trigger's; empty for none
+    start: dict[int, int]  # the first offset by partition
+    end: dict[int, int]  # the offset behind the last one
     rate_per_s: float
-    dry_run: bool
-    created_us: int
-    owner: str = ""
+    dry_run: bool  # counts, and sends nothing
+    created_us: int  # microseconds since 1970 UTC
+    owner: str = ""  # who asked for it; empty where nobody is asked who he is
 
 
 class _Owner(msgspec.Struct, frozen=True):
@@ -71,21 +65,16 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 class ReplayProgress(msgspec.Struct, frozen=True):
-    """How far it is: where it goes on, by partition; what is counted has ended.
+    """How far it is; what is counted has ended."""
 
-    Of the events that the filter takes (`matched`) the target took some; others became dead letters, `failed` as there
-    is no dead-letter sink, or were `lost`, removed by retention. For `errors` the filter is an error. `retries` were
-    tried in vain since the position, by positions of the replay's own.
-    """
-
-    positions: dict[int, int]
-    matched: int = 0
+    positions: dict[int, int]  # where it goes on, by partition
+    matched: int = 0  # events that the filter takes
     delivered: int = 0
     dead_lettered: int = 0
-    failed: int = 0
-    lost: int = 0
-    errors: int = 0
-    retries: tuple[Tried, ...] = ()
+    failed: int = 0  # given up without a dead-letter sink
+    lost: int = 0  # removed by retention
+    errors: int = 0  # events for which the filter is an error
+    retries: tuple[Tried, ...] = ()  # tried in vain since the position, by positions of the replay's own
 
 
 class Replay(msgspec.Struct, frozen=True):

@@ -1,7 +1,6 @@
 """The frame of every gRPC handler: messages in and out, and every error as a status.
 
-All methods are served as streams: a call with one message is one on the wire, too. Handlers are coroutines that read
-and write for as long as they like; what they raise ends the call.
+All methods are served as streams: a call with one message is one on the wire, too. What handlers raise ends the call.
 """
 
 from __future__ import annotations
@@ -221,7 +220,6 @@ class Credits:
         self._changed.set()
 
     def end(self) -> None:
-        """No more will be added."""
         self._ended = True
         self._changed.set()
 

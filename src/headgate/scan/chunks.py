@@ -15,8 +15,7 @@ from headgate.filter.skipping.prune import ChunkMatch, ChunkSummary, Pruning, pr
 from headgate.log.bloom import hash_value, might_contain
 from headgate.log.directory import LogDirectory
 from headgate.log.format import ChunkHeader, Codec
-from headgate.log.reader import Chunk, LogEnds, PartitionReader, end_offsets
-from headgate.log.search import holding, newest_first
+from headgate.log.reader import Chunk, LogEnds, PartitionReader, end_offsets, holding, newest_first
 from headgate.scan.source import Query, ScanCounters, StoredPage, newest_of_all
 from headgate_api.limits import PRUNE_VALUES_MAX, SCAN_CHUNKS_MAX
 
@@ -90,7 +89,6 @@ class ChunkPage:
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole chunk."""
         return self._chunk.size_bytes
 
     @property
@@ -115,7 +113,6 @@ class ChunkSource:
         """Nothing: chunks are on this machine's disk."""
 
     def read(self, partition: int) -> ChunkPage | None:
-        """Passes over SCAN_CHUNKS_MAX at most."""
         chunk = self._readers[partition].read(
             wanted=self._query.values,
             match_unfiltered=self._query.match_unfiltered,

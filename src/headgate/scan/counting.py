@@ -6,12 +6,10 @@ BACKTEST_WINDOW_EVENTS is looked at, somewhere in it, at the same place every ti
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import xxhash
@@ -27,7 +25,6 @@ from headgate_api.limits import (
     BACKTEST_WINDOW_EVENTS,
     BACKTEST_WINDOWS_MAX,
     READ_EVENTS_PER_TURN,
-    SCAN_REQUEST_TURN_S,
     SCAN_TURN_S,
 )
 
@@ -49,46 +46,20 @@ class CountRequest(msgspec.Struct, frozen=True):
     user: str = ""  # whose turn a page takes; empty where nobody is known
 
 
-class CountPage(msgspec.Struct, frozen=True):
-    """What a page counted."""
+class CountPage(msgspec.Struct):
+    """What a page counted, so far."""
 
     positions: dict[int, int]  # where the next page begins, by partition
-    scanned: int  # of all brokers: looked at, or passed over because the filter rules them out
-    taken: int  # of these, events of the broker of which the filter is true
-    errors: int  # those for which it is an error
-    hours: dict[int, int]  # events taken, by hours since 1970 UTC in which they were stored
-    both: int  # events taken that `beside` takes too
-    compared: int  # events taken of which `others` were asked
-    others: list[float]  # for each the events taken that it takes too: counted where all were asked, else estimated
-    chunks_read: int
-    chunks_skipped: int
+    scanned: int = 0  # of all brokers: looked at, or passed over because the filter rules them out
+    taken: int = 0  # of these, events of the broker of which the filter is true
+    errors: int = 0  # those for which it is an error
+    hours: dict[int, int] = {}  # events taken, by hours since 1970 UTC in which they were stored
+    both: int = 0  # events taken that `beside` takes too
+    compared: int = 0  # events taken of which `others` were asked
+    others: list[float] = []  # for each the events taken that it takes too; estimated where not all were asked
+    chunks_read: int = 0
+    chunks_skipped: int = 0
     windows: list[WindowCount] = []  # of a sample, in order; the first and the last may be parts
-
-
-class EventCounter(Protocol):
-    """Counts pages."""
-
-    async def count_page(self, request: CountRequest) -> CountPage:
-        """Counts from `start` until `end` is reached, SCAN_REQUEST_TURN_S is over, or BACKTEST_WINDOWS_MAX are counted.
-
-        Raises UnreadableEventsError where a chunk is damaged or a record is none of ours, and UnavailableError.
-        """
-
-
-class LogCounter:
-    """Counts in threads of this process, shared with others: a turn holds one for SCAN_TURN_S at a time."""
-
-    def __init__(self, log: ReadableLog, threads: Executor) -> None:
-        self._log = log
-        self._threads = threads
-
-    async def count_page(self, request: CountRequest) -> CountPage:
-        # New filters are compiled, which takes a while: not on the loop.
-        counting = await asyncio.wrap_future(self._threads.submit(_Counting, self._log, request))
-        until = time.monotonic() + SCAN_REQUEST_TURN_S
-        while await asyncio.wrap_future(self._threads.submit(counting.turn)) and time.monotonic() < until:
-            pass
-        return counting.page()
 
 
 def windows(first: int, start: int, end: int, share: float, partition: int) -> Iterator[tuple[int, int]]:
@@ -117,8 +88,8 @@ def _stride(share: float) -> int:
     return max(BACKTEST_WINDOW_EVENTS, round(BACKTEST_WINDOW_EVENTS / share))
 
 
-class _Counting:
-    """One page. `turn` is called by one thread at a time."""
+class Counting:
+    """The counting of one page. `turn` is called by one thread at a time."""
 
     def __init__(self, log: ReadableLog, request: CountRequest) -> None:
         self._log = log
@@ -126,49 +97,28 @@ class _Counting:
         self._query = Query(request.broker, request.rule, cel=request.cel)
         self._beside = None if request.beside is None else program(request.beside)
         self._others = [program(cel) for cel in request.others]
-        self._positions = dict(request.start)
-        self._scanned = self._taken = self._both = self._compared = 0
-        self._errors = self._chunks_read = self._chunks_skipped = 0
         self._hours: Counter[int] = Counter()
-        self._found = [0.0] * len(self._others)
-        self._windows: list[WindowCount] = []
+        self.page = CountPage(dict(request.start), hours=self._hours, others=[0.0] * len(self._others))
 
     def turn(self) -> bool:
         """Counts for SCAN_TURN_S; False at the end, or when the page is full."""
         until = time.monotonic() + SCAN_TURN_S
-        request = self._request
+        request, page = self._request, self.page
         for partition, end in sorted(request.end.items()):
-            for begin, behind in windows(
-                request.first[partition], self._positions[partition], end, request.share, partition
-            ):
-                before = self._scanned, self._taken, self._errors, self._both
+            first = request.first[partition]
+            for begin, behind in windows(first, page.positions[partition], end, request.share, partition):
+                before = page.scanned, page.taken, page.errors, page.both
                 self._count_window(partition, begin, behind, until)
                 if request.share < 1:
-                    now = self._scanned, self._taken, self._errors, self._both
+                    now = page.scanned, page.taken, page.errors, page.both
                     counts = (one - other for one, other in zip(now, before, strict=True))
-                    number = (begin - request.first[partition]) // _stride(request.share)
-                    self._windows.append(WindowCount(partition, number, *counts))
-                if len(self._windows) >= BACKTEST_WINDOWS_MAX:
+                    page.windows.append(WindowCount(partition, (begin - first) // _stride(request.share), *counts))
+                if len(page.windows) >= BACKTEST_WINDOWS_MAX:
                     return False
                 if time.monotonic() >= until:
                     return True
-            self._positions[partition] = max(self._positions[partition], end)
+            page.positions[partition] = max(page.positions[partition], end)
         return False
-
-    def page(self) -> CountPage:
-        return CountPage(
-            positions=self._positions,
-            scanned=self._scanned,
-            taken=self._taken,
-            errors=self._errors,
-            hours=dict(self._hours),
-            both=self._both,
-            compared=self._compared,
-            others=self._found,
-            chunks_read=self._chunks_read,
-            chunks_skipped=self._chunks_skipped,
-            windows=self._windows,
-        )
 
     def _count_window(self, partition: int, begin: int, behind: int, until: float) -> None:
         at = begin
@@ -184,24 +134,24 @@ class _Counting:
                     break
         finally:
             scan.close()
-        counters = scan.counters
-        self._errors += counters.filter_errors
-        self._chunks_read += counters.chunks_read
-        self._chunks_skipped += counters.chunks_skipped
-        self._scanned += at - begin
-        self._positions[partition] = at
+        page, counters = self.page, scan.counters
+        page.errors += counters.filter_errors
+        page.chunks_read += counters.chunks_read
+        page.chunks_skipped += counters.chunks_skipped
+        page.scanned += at - begin
+        page.positions[partition] = at
 
     def _add(self, pieces: Sequence[Piece]) -> None:
         taken = 0
         for piece in pieces:
             taken += len(piece.offsets)
             self._hours.update(stored_us // HOUR_US for stored_us in piece.append_times_us)
-        self._taken += taken
+        self.page.taken += taken
         if not taken or (self._beside is None and not self._others):
             return
         whole = [one for piece in pieces for one in zip(piece.events(), piece.append_times_us, strict=True)]
         if self._beside is not None:
-            self._both += sum(self._beside.evaluate(*one).kind is OutcomeKind.TRUE for one in whole)
+            self.page.both += sum(self._beside.evaluate(*one).kind is OutcomeKind.TRUE for one in whole)
         if self._others:
             self._compare(whole)
 
@@ -213,5 +163,5 @@ class _Counting:
             view = EventView(*taken[number * len(taken) // count])
             for index, other in enumerate(self._others):
                 if other.evaluate_view(view).kind is OutcomeKind.TRUE:
-                    self._found[index] += weight
-        self._compared += count
+                    self.page.others[index] += weight
+        self.page.compared += count

@@ -1,7 +1,6 @@
 """Long scans in pages that know nothing of each other, so that a long scan delays nothing else.
 
-A caller asks for a page, gets what was found and where the scan stands, and asks for the next page from there. Between
-two pages it may stop, restart or die: nothing is kept for it. So another process can scan the pages
+Between two pages a caller may stop, restart or die: nothing is kept for it. So another process can scan the pages
 (`server/peers/reader_client.py`), and on a server it does.
 """
 
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headgate.filter.skipping.prune import FilterValueRule
+from headgate.scan.counting import Counting, CountPage, CountRequest
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.source import Query, ReadableLog
 from headgate_api.limits import READ_EVENTS_PER_TURN, SCAN_REQUEST_TURN_S, SCAN_TURN_S
@@ -85,13 +85,13 @@ class ScanPage(msgspec.Struct, frozen=True):
 
 
 class Scanner(Protocol):
-    """Scans pages."""
+    """Scans and counts pages. Raises UnreadableEventsError (damage, or a record none of ours) and UnavailableError."""
 
     async def scan_page(self, request: ScanRequest) -> ScanPage:
-        """Scans from `start` on until enough events are found, `end` is reached or SCAN_REQUEST_TURN_S is over.
+        """Scans from `start` on until enough events are found, `end` is reached or SCAN_REQUEST_TURN_S is over."""
 
-        Raises UnreadableEventsError where a chunk is damaged or a record is none of ours, and UnavailableError.
-        """
+    async def count_page(self, request: CountRequest) -> CountPage:
+        """Counts from `start` until `end`, until SCAN_REQUEST_TURN_S is over, or BACKTEST_WINDOWS_MAX are counted."""
 
 
 class LogScanner:
@@ -116,3 +116,11 @@ class LogScanner:
                 if time.monotonic() >= until or (not pieces and scan.at_end()):
                     break
             return ScanPage(found, scan.positions, scan.counters.filter_errors)
+
+    async def count_page(self, request: CountRequest) -> CountPage:
+        # New filters are compiled, which takes a while: not on the loop.
+        counting = await asyncio.wrap_future(self._threads.submit(Counting, self._log, request))
+        until = time.monotonic() + SCAN_REQUEST_TURN_S
+        while await asyncio.wrap_future(self._threads.submit(counting.turn)) and time.monotonic() < until:
+            pass
+        return counting.page

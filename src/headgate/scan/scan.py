@@ -1,8 +1,7 @@
 """One scan of a log: passes over pages by what is known of them, then by their bytes, then filters events one by one.
 
-From cheap to dear: what a store tells without reading (the headers of chunks, see `scan/chunks.py`); constants and
-ranges of numbers that must stand in a matching event's bytes, looked for in the whole page and then in each row's
-columns; cel-cpp on what is left.
+From cheap to dear: what a store tells without reading; constants and ranges of numbers that must stand in a matching
+event's bytes, looked for in the whole page and then in each row's columns; cel-cpp on what is left.
 """
 
 from __future__ import annotations
@@ -126,7 +125,6 @@ class Piece:
         return size
 
     def events(self) -> list[Event]:
-        """In the order of `offsets`."""
         return [stored.event for stored in from_batch_all(self.batch)]
 
 
@@ -241,7 +239,6 @@ class Scan:
             self._source.seek(partition, offsets[row])
 
     def _may_match(self, page: StoredPage) -> bool:
-        """Whether the filter may be true of an event of the page, by its bytes."""
         if self._clauses and not self._may_occur(page):
             return False
         return not self._bounds or self._numbers_may_occur(page)

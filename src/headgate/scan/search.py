@@ -1,8 +1,7 @@
 """The search for the first or the last event of which an expression is true, over the log, in the order of storing.
 
-Each partition is searched by itself, forward. Once one has an event, the others are searched only where they hold
-events that were stored before it (after it, for the last one). The last one is searched for in pieces from the end
-on, each larger than the one behind it.
+Each partition is searched by itself, forward; once one has an event, the others only where they hold events that were
+stored before it (after it, for the last one). The last one is searched for in growing pieces from the end on.
 """
 
 from __future__ import annotations
@@ -131,7 +130,6 @@ class _Progress:
         on_progress(0, total)
 
     def scanned(self, count: int) -> None:
-        """So many events of this partition have been passed."""
         self._on_progress(min(self._ended + count, self._total), self._total)
 
     def end_partition(self, count: int) -> None:

@@ -1,7 +1,7 @@
 """What a scan reads: the interface of a log that is gone through, page by page.
 
-Two stores have it: the embedded log (`scan/chunks.py`) and Kafka (`backend/kafka/scan.py`). Suites of tests hold both
-to what is said here (`tests/backend/scan_contract.py`, `tests/backend/test_followed_log.py`).
+The embedded log (`scan/chunks.py`) and Kafka (`backend/kafka/scan.py`) have it; suites of tests hold both to what is
+said here (`tests/backend/scan_contract.py`, `tests/backend/test_followed_log.py`).
 """
 
 from __future__ import annotations
@@ -56,27 +56,22 @@ class StoredPage(Protocol):
     @property
     def offsets(self) -> Sequence[int]:
         """One an event; ascending. In Kafka numbers are left out."""
-        ...
 
     @property
     def append_times_us(self) -> Sequence[int]:
         """When each was stored: microseconds since 1970 UTC."""
-        ...
 
     @property
     def batch(self) -> pa.RecordBatch:
         """The events, a row each, of `EVENT_SCHEMA`; decoded at the first use; may raise UnreadableEventsError."""
-        ...
 
     @property
     def size_bytes(self) -> int:
         """What was read for it: of a chunk the stored bytes, of records the decoded events."""
-        ...
 
     @property
     def message(self) -> bytes | None:
         """Bytes in which every text of the events stands as it is, cheaper than `batch`; None where there are none."""
-        ...
 
 
 class ScanSource(Protocol):
@@ -84,7 +79,6 @@ class ScanSource(Protocol):
 
     def begin(self, until: float) -> None:
         """A turn begins, which is over at this time of `time.monotonic()`."""
-        ...
 
     def read(self, partition: int) -> StoredPage | None:
         """The next page that may hold wanted events; None when there is none at hand, or some were passed over.
@@ -92,27 +86,21 @@ class ScanSource(Protocol):
         The position stays where it raises UnreadableEventsError (what stands there is not what was stored) or
         UnavailableError (the store does not answer, or is another one than before).
         """
-        ...
 
     def seek(self, partition: int, offset: int) -> None:
         """Goes on inside the page that was read last."""
-        ...
 
     def end(self, counters: ScanCounters) -> None:
         """The turn is over: adds to these what was passed over in it."""
-        ...
 
     def position(self, partition: int) -> int:
         """Offset of the next event to be read; at hand."""
-        ...
 
     def end_offset(self, partition: int) -> int:
         """Every event that could be read when the source last looked is below it; at hand. `NO_END` when unknown."""
-        ...
 
     def close(self) -> None:
         """Gives everything back; idempotent."""
-        ...
 
 
 class ReadableLog(Protocol):
@@ -122,30 +110,24 @@ class ReadableLog(Protocol):
 
     def source(self, query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> ScanSource:
         """Reads for a query from `start` on, up to before `end`; it may pass over what cannot be wanted."""
-        ...
 
     def first_offsets(self) -> dict[int, int]:
         """The first offset that retention has kept, by partition; raises UnavailableError."""
-        ...
 
     def end_offsets(self) -> dict[int, int]:
         """The offset behind the last event that can be read now, by partition; raises as `first_offsets`."""
-        ...
 
     def offsets_at_time(self, partitions: Sequence[int], time_us: int) -> dict[int, int]:
         """Where each partition has what was stored at or after a time, its end where nothing was.
 
         Kafka knows milliseconds. Raises UnreadableEventsError where the way there is damaged, and UnavailableError.
         """
-        ...
 
     async def current_ends(self) -> dict[int, int]:
         """`end_offsets` for the event loop, often."""
-        ...
 
     def close(self) -> None:
         """Gives back what is kept open for `current_ends`; idempotent."""
-        ...
 
 
 class SearchableLog(ReadableLog, Protocol):
@@ -157,11 +139,9 @@ class SearchableLog(ReadableLog, Protocol):
         In the embedded log an offset of `before` is a chunk's first, or the end. A page of which everything was stored
         before `not_before_us` is not read. Raises UnreadableEventsError and UnavailableError.
         """
-        ...
 
     def holding(self, partition: int, offsets: Iterable[int]) -> Iterator[StoredPage]:
         """The pages that hold offsets, each once where they ascend; what is gone is left out. Raises as `newest`."""
-        ...
 
 
 # --- whole pages ----------------------------------------------------------------------------------
@@ -289,7 +269,6 @@ class RetainedLog:
         return self._log.offsets_at_time(partitions, time_us)
 
     def source(self, query: Query, start: Mapping[int, int], end: Mapping[int, int]) -> ScanSource:
-        """Begins at the oldest event that the broker keeps."""
         oldest_us = self.oldest_us(query.broker)
         if oldest_us:
             kept = self._log.offsets_at_time(list(start), oldest_us)

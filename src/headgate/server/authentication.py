@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, cast
 
 import grpc
+from grpc_health.v1 import health_pb2
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.auth.audit import AuditEntry, AuditLog, verb_of
@@ -22,7 +23,6 @@ from headgate.auth.user import ANONYMOUS, User
 from headgate.ingress.http_connection import CLIENT_CERTIFICATE
 from headgate.rpc.service import PUBLISHER, SUBSCRIPTIONS, Answer, CallContext, CallsBehind, headers_of
 from headgate.server.refusals import send_refusal
-from headgate.server.rpc_meta import HEALTH
 from headgate.settings import Settings
 from headgate.shares import FairPlaces, PlacesTakenError
 from headgate_api.errors import HeadgateError
@@ -31,6 +31,7 @@ from headgate_api.rpc.errors import status
 
 _SUBSCRIBERS_PATHS: Final = frozenset({"/.well-known/openid-configuration", "/openid/v1/jwks", "/handshake/v1/allow"})
 """Of receivers of deliveries, who are no clients: they check tokens of this server, or allow deliveries by a key."""
+HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 _CONSOLE: Final = "/ui/"
 """Pages without data, from where people sign in."""
 _CHALLENGE: Final = "www-authenticate"
@@ -83,7 +84,7 @@ class Authentication:
         return [CallsBehind(one, partial(self._authenticated, places)) for one in handlers]
 
     def _authenticated(self, places: FairPlaces, method: str, answer: Answer) -> Answer:
-        async def answered(request: object, context: CallContext, user: User) -> None:
+        async def answered(request: object, context: CallContext, user: User = ANONYMOUS) -> None:
             # Of who did not say who he is the address counts: none of them takes the places of probes.
             name = f"{user.name} at {client_of_call(context)}" if user.is_anonymous else user.name
             try:
@@ -92,9 +93,6 @@ class Authentication:
                 await _abort(context, error)
             with places.held("", name):
                 await answer(request, context)
-
-        async def opened(request: object, context: CallContext) -> None:
-            await answered(request, context, ANONYMOUS)
 
         async def authenticated(request: object, context: CallContext) -> None:
             entry = None
@@ -118,10 +116,10 @@ class Authentication:
                 if entry is not None and self._audit is not None:
                     self._audit.record(entry, _ended(context), message)
 
-        return opened if method.startswith(f"/{HEALTH}/") else authenticated
+        return answered if method.startswith(f"/{HEALTH}/") else authenticated
 
     async def keep(self) -> None:
-        """Keeps tokens and keys fresh; never ends."""
+        """Never ends."""
         if self._authenticator is not None:
             await self._authenticator.keep()
         await asyncio.Event().wait()
@@ -144,7 +142,7 @@ class AuthenticatedRequests:
             await self._recorded(self._audit, scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> str:
-        """Answers a request; says why it was refused, if it was for want of a user."""
+        """Says why a request was refused, if it was for want of a user."""
         try:
             if self._authenticator is None or _is_open(scope["path"], scope["query_string"]):
                 scope[USER] = ANONYMOUS
@@ -195,8 +193,7 @@ def users_of_calls(_: str, answer: Answer) -> Answer:
     """Calls of an inner process, see `CallsBehind`: the user whom a front passed on is the one of the call."""
 
     async def answered(request: object, context: CallContext) -> None:
-        passed = _metadata(context, USER_HEADER.decode())
-        if passed:
+        if passed := _metadata(context, USER_HEADER.decode()):
             current_user.set(user_of(passed.encode()))
         await answer(request, context)
 

@@ -1,8 +1,7 @@
 """The gate of rights: every request of HTTP and every call of gRPC that a front takes is allowed or refused here.
 
-What a request asks for says `auth/routes.py`, whether its user may have it `auth/authorizer.py`. A refusal comes before
-anything is looked up, so it does not tell whether there is such an object. A stream of gRPC is looked at again with
-every message of its client: it ends when the right is gone.
+A refusal comes before anything is looked up, so it does not tell whether there is such an object. A stream of gRPC is
+looked at again with every message of its client: it ends when the right is gone.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class Rights:
         self.copies: tuple[ObjectCopy, ...] = (roles,)
         self.grants = Grants(store, policy)
         self.events: EventPolicyAuthority | None = None
-        mode = default_mode(settings)
-        if mode is not None:
+        if (mode := default_mode(settings)) is not None:
             policies = EventPolicyCopy(store, mode)
             self.copies = (roles, policies)
             self.events = policies.authority
@@ -52,7 +50,7 @@ class Rights:
             self.grants = Grants(store, policy, authorizer, self.refresh)
 
     def refresh(self) -> None:
-        """Read what has changed; may block."""
+        """May block."""
         for copy in self.copies:
             copy.refresh()
 
@@ -93,8 +91,7 @@ class Authorization:
             current_user.set(user)
             first = begun[0] if begun else None
             wanted = wanted_by_call(method, first if isinstance(first, bytes) else None)
-            refusal = judged(authorizer, user, wanted, entry)
-            if refusal is not None:
+            if (refusal := judged(authorizer, user, wanted, entry)) is not None:
                 await context.abort(*status(refusal))
 
             def check() -> None:
@@ -126,8 +123,7 @@ class AuthorizedRequests:
                 return
             scope[USER] = user
             wanted = wanted_by_request(scope["method"], scope["path"], scope["query_string"])
-            refusal = judged(self._authorizer, user, wanted, entry)
-            if refusal is not None:
+            if (refusal := judged(self._authorizer, user, wanted, entry)) is not None:
                 await send_refusal(refusal, scope, send)
                 return
         await self._app(scope, receive, send)
@@ -137,12 +133,10 @@ def acting(
     authorizer: Authorizer, user: User, headers: Iterable[tuple[bytes, bytes]], entry: AuditEntry | None = None
 ) -> User:
     """As whom a request is made: by who makes it, or by another one whom its headers ask for. The audit hears of it."""
-    asked = impersonation_of(headers)
-    if asked is None:
+    if (asked := impersonation_of(headers)) is None:
         return user
     for wanted in asked.needed:
-        error = judged(authorizer, user, wanted, entry)
-        if error is not None:
+        if (error := judged(authorizer, user, wanted, entry)) is not None:
             raise error
     if entry is not None:
         entry.impersonated = asked.user

@@ -11,7 +11,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,10 +41,7 @@ FATAL_STATUS: Final = 78
 
 @dataclass(frozen=True)
 class Context:
-    """What the supervisor gives to a process.
-
-    `token` is 32 random bytes, new at every start, that authenticate the match link; `cluster` is None without Kafka.
-    """
+    """What the supervisor gives to a process; the random `token`, new at every start, is for the match link."""
 
     settings: Settings
     token: bytes
@@ -53,18 +50,14 @@ class Context:
 
     @property
     def on_kafka(self) -> ClusterConfig:
-        """The deployment, for a process that has no other form."""
         assert self.cluster is not None, "`parts.module_of` has looked"
         return self.cluster
 
 
 def environment(settings: Settings, token: bytes, cluster: ClusterConfig | None = None) -> dict[str, str]:
-    """The environment of a child: ours, the settings, the token, and the deployment on Kafka, which holds no secret.
-
-    gRPC says its errors alone, unless ours says otherwise: else each client that fails in a handshake is a line.
-    """
+    """The environment of a child: ours, the settings, the token, and the deployment on Kafka, which holds no secret."""
     return {
-        "GRPC_VERBOSITY": "ERROR",
+        "GRPC_VERBOSITY": "ERROR",  # else each client that fails in a handshake is a line
         **os.environ,
         SETTINGS_VARIABLE: settings.model_dump_json(),
         TOKEN_VARIABLE: token.hex(),
@@ -89,10 +82,7 @@ def context(name: str) -> Context:
 
 
 class UvicornServer(uvicorn.Server):
-    """uvicorn that leaves signals to us, and sleeps until it is told to end: its own loop looks ten times a second.
-
-    Belongs to an event loop. Its configuration has no date header, which is what that loop keeps up to date.
-    """
+    """uvicorn that leaves signals to us, and sleeps until told to end: its own loop keeps a date header we have not."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         self._told = asyncio.Event()
@@ -131,8 +121,7 @@ def raise_file_limit(wanted: int) -> None:
 def spare_collector() -> None:
     """After the start: what it made lives as long as the process, so the collector need not look at it again.
 
-    At what comes later it looks seldom: caches of events make each full look a pause of the loop. What few objects hold
-    much memory is left to `Growth`.
+    At what comes later it looks seldom: with caches of events each full look is a pause of the loop; see `Growth`.
     """
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS)
@@ -168,14 +157,11 @@ def _resident_bytes() -> int:
 
 
 def setter(event: asyncio.Event) -> Callable[[], None]:
-    """Sets an event of the running loop, from a signal or another thread.
-
-    It does nothing once that loop is closed: the process is ending, and a signal must not break off what it says last.
-    """
+    """Sets an event of the running loop, from a signal or another thread."""
     loop = asyncio.get_running_loop()
 
     def set_event() -> None:
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError):  # the loop is closed: what the process says last is not broken off
             loop.call_soon_threadsafe(event.set)
 
     return set_event
@@ -189,11 +175,10 @@ def on_drain(callback: Callable[[], object]) -> None:
 def on_stop(callback: Callable[[], object]) -> None:
     """Calls `callback` once, on SIGTERM or when the supervisor is gone (our standard input, a pipe from it, ends).
 
-    A supervisor killed with SIGKILL cannot tell its children; the pipe does. The callback runs in a thread of its own,
-    never in the signal's handler: that breaks into the main thread, which may hold the lock that the callback takes, as
-    `threading.Event.wait` does for an instant, and would wait for itself. Nor does it wait for the main thread, which
-    may be in a call that no signal breaks off: the interpreter itself writes each signal to the pipe, and the handler
-    does so where an event loop has taken that over.
+    The callback runs in a thread of its own. A signal's handler breaks into the main thread, which may hold the lock
+    that the callback takes, as `threading.Event.wait` does for an instant. Nor does it wait for the main thread, which
+    may be in a call that no signal breaks off: the interpreter itself writes each signal to the pipe `tell`, and the
+    handler does so where an event loop has taken that over.
     """
     told, tell = os.pipe()
     os.set_blocking(tell, False)
@@ -216,10 +201,7 @@ def on_stop(callback: Callable[[], object]) -> None:
 
 
 async def ended(*tending: asyncio.Task[None]) -> BaseException | None:
-    """Cancels what works beside the requests, and waits for it; returns an error nobody expected.
-
-    Whoever raises it ends the process, which begins anew: none of this may stay undone for as long as it lives.
-    """
+    """Cancels what works beside the requests, and waits for it; returns an error, which shall end the process."""
     for task in tending:
         task.cancel()
     ends = await asyncio.gather(*tending, return_exceptions=True)
@@ -258,12 +240,15 @@ async def until_stopped(
         raise failure
 
 
+async def lasting(work: Awaitable[object]) -> None:
+    """Does a work once, and never ends, as the end of a task ends the process."""
+    await work
+    await asyncio.Event().wait()
+
+
 @contextlib.contextmanager
 def failing(stop: asyncio.Event, what: str) -> Iterator[None]:
-    """What fails in the running loop, and nobody awaits it, sets `stop`; the block's end raises the first of it.
-
-    `what` is the line of the log.
-    """
+    """What fails in the running loop and nobody awaits is logged as `what`, sets `stop`, and ends the block."""
     loop = asyncio.get_running_loop()
     failures: list[BaseException] = []
 

@@ -1,7 +1,7 @@
-"""Makes the archive of Spark's classes: `python -m headgate.server.class_archive`, once for each installation.
+"""Makes the archive of Spark's classes, about 160 MB: `python -m headgate.server.class_archive`, once an installation.
 
-A server that starts with it is ready in two thirds of the time. It starts a server on an empty data directory, whose
-JVM writes down on its way out which classes it had, about 160 MB.
+A server that starts with it is ready in two thirds of the time. The JVM of a server on an empty data directory writes
+it on its way out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ def _wait(holds: Callable[[], bool]) -> None:
 
 
 def _is_running(group: int) -> bool:
-    """Whether any process of the group is."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

@@ -9,7 +9,6 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 
 # --- layout ---------------------------------------------------------------------------------------
-# The layout of the dispatchers' directories: for how many dispatchers they are, and the change to another number.
-#
 # `dispatcher/layout.json` says how many there are. For another number everything is written anew beside it, synced, and
 # put in its place by two renames; the first one decides:
 #
@@ -97,8 +94,8 @@ def arrange(data: Path, dispatchers: int, rewrite: Rewrite) -> None:
         _log.info("writing anew for another number of dispatchers", before=before, after=dispatchers)
         rewrite(tuple(DispatcherDirectory(current / str(number)) for number in range(before)), directories)
     (new / LAYOUT).write_bytes(msgspec.json.encode(_Layout(dispatchers)))
-    _sync_all(new)
-    sync(data)
+    for path in (*new.rglob("*"), new, data):
+        sync(path)
     if before is not None:
         current.rename(old)
     new.rename(current)
@@ -138,12 +135,6 @@ def _stored(current: Path) -> int | None:
     if missing:
         raise LayoutError(f"{' and '.join(missing)} are missing, {path} names them", hint="restore them from a copy")
     return number
-
-
-def _sync_all(directory: Path) -> None:
-    for path in directory.rglob("*"):
-        sync(path)
-    sync(directory)
 
 
 def sync(path: Path) -> None:
@@ -194,7 +185,11 @@ def owned(settings: Settings) -> Iterator[None]:
         try:
             settings.data.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(settings.data))
-            _check_restored(settings.data)
+            if (settings.data / RESTORING).exists():
+                raise DataDirectoryError(
+                    f"a restore into {settings.data} was broken off",
+                    hint="empty the directory, and restore the backup again",
+                )
             check_formats(settings.data)
             tell_version(settings.data)
             shutil.rmtree(settings.run_directory, ignore_errors=True)
@@ -214,13 +209,6 @@ def check_objects(data: Path) -> None:
     if not (data / "control.db").exists():
         raise InvalidInputError(
             f"{data} is no data directory of a server: there is no control.db", hint="name it with --data"
-        )
-
-
-def _check_restored(data: Path) -> None:
-    if (data / RESTORING).exists():
-        raise DataDirectoryError(
-            f"a restore into {data} was broken off", hint="empty the directory, and restore the backup again"
         )
 
 
@@ -269,10 +257,10 @@ def _narrowed(path: Path) -> list[Path]:
 
 
 # --- the directory of a server that does not run --------------------------------------------------
-# The data directory of a server without Kafka that does not run: for who reads all of it, or writes it anew.
+# Of a server without Kafka, for who reads all of it, or writes it anew.
 
 
-@contextmanager
+@contextlib.contextmanager
 def stopped_server(data: Path) -> Iterator[EmbeddedState]:
     """What it has; no server can be started on it while the block lasts."""
     from headgate.backend.embedded_state import EmbeddedState  # imports that no start needs
@@ -282,7 +270,7 @@ def stopped_server(data: Path) -> Iterator[EmbeddedState]:
         yield EmbeddedState(data, stored_directories(data))
 
 
-@contextmanager
+@contextlib.contextmanager
 def new_directory(data: Path) -> Iterator[DispatcherDirectory]:
     """An empty directory that a server with one dispatcher will have; empty again where the block fails."""
     if data.exists() and any(data.iterdir()):

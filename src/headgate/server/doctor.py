@@ -62,12 +62,8 @@ class MachineCheck:
     hint: str = ""
 
 
-def _ok(check: str, message: str) -> MachineCheck:
-    return MachineCheck(check, CheckVerdict.OK, message)
-
-
-def _warning(check: str, message: str, hint: str) -> MachineCheck:
-    return MachineCheck(check, CheckVerdict.WARNING, message, hint)
+def _seen(check: str, message: str, warning: str = "") -> MachineCheck:
+    return MachineCheck(check, CheckVerdict.WARNING if warning else CheckVerdict.OK, message, warning)
 
 
 def _failure(check: str, message: str, hint: str) -> MachineCheck:
@@ -76,7 +72,7 @@ def _failure(check: str, message: str, hint: str) -> MachineCheck:
 
 def findings(settings: Settings) -> Iterator[MachineCheck]:
     """Looks at everything, one after the other; changes nothing but a file of its own in the data directory."""
-    yield _ok("python", sys.version.split()[0])
+    yield _seen("python", sys.version.split()[0])
     yield _unless_error("java", lambda: f"Java {check_java()}")
     yield _unless_error("connector", lambda: str(connector_jar().name))
     yield _memory()
@@ -97,7 +93,7 @@ def findings(settings: Settings) -> Iterator[MachineCheck]:
 
 def _unless_error(check: str, look: Callable[[], str]) -> MachineCheck:
     try:
-        return _ok(check, look())
+        return _seen(check, look())
     except HeadgateError as error:
         return _failure(check, str(error), error.hint)
     except OSError as error:
@@ -105,7 +101,6 @@ def _unless_error(check: str, look: Callable[[], str]) -> MachineCheck:
 
 
 def _data(data: Path) -> str:
-    """Which version wrote a data directory."""
     path = data.absolute()
     there = next(one for one in (path, *path.parents) if os.path.lexists(one))
     if not there.is_dir():
@@ -131,35 +126,28 @@ def _databases(data: Path, runs: bool) -> str:
 
 def _memory() -> MachineCheck:
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    message = f"{has / _GIB:.1f} GiB"
-    if has < MEMORY_BYTES_MIN:
-        hint = f"a server takes 1.5 GB without work: give it {MEMORY_BYTES_MIN // _GIB} GiB"
-        return _warning("memory", message, hint)
-    return _ok("memory", message)
+    hint = f"a server takes 1.5 GB without work: give it {MEMORY_BYTES_MIN // _GIB} GiB"
+    return _seen("memory", f"{has / _GIB:.1f} GiB", hint if has < MEMORY_BYTES_MIN else "")
 
 
 def _files() -> MachineCheck:
     """A process raises its own limit up to the hard one."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY or hard >= _FILES_WANTED:
-        return _ok("open files", "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}")
+        return _seen("open files", "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}")
     hint = f"for {CONNECTIONS_MAX:,} connections: ulimit -Hn {_FILES_WANTED}, or LimitNOFILE={_FILES_WANTED} of systemd"
-    return _warning("open files", f"{hard:,} at most", hint)
+    return _seen("open files", f"{hard:,} at most", hint)
 
 
 def _existing(path: Path) -> Path:
-    """The directory, or the nearest one above it that exists."""
     path = path.absolute()
     return next((one for one in (path, *path.parents) if os.path.isdir(one)), Path("/"))  # noqa: PTH112 - no error
 
 
 def _room(place: Path) -> MachineCheck:
     free = shutil.disk_usage(place).free
-    message = f"{free / _GIB:.1f} GiB free at {place}"
-    if free < FREE_BYTES_MIN:
-        hint = f"give it {FREE_BYTES_MIN // _GIB} GiB or more, or choose another disk with --data"
-        return _warning("disk space", message, hint)
-    return _ok("disk space", message)
+    hint = f"give it {FREE_BYTES_MIN // _GIB} GiB or more, or choose another disk with --data"
+    return _seen("disk space", f"{free / _GIB:.1f} GiB free at {place}", hint if free < FREE_BYTES_MIN else "")
 
 
 def _disk(place: Path) -> MachineCheck:
@@ -171,21 +159,16 @@ def _disk(place: Path) -> MachineCheck:
         hint = "make room there, or" if full else "give this user a directory it may write, or"
         hint = f"{hint} choose another one with --data"
         return _failure("fdatasync", f"cannot write in {place}: {error.strerror or error}", hint)
-    message = f"{median_ms:.2f} ms"
+    hint = ""
     if median_ms > SYNC_MS_SLOW:
-        return _warning("fdatasync", message, "every 202 waits for one: choose a faster disk with --data")
-    kind = filesystem_of(place)
-    if kind in FORGETTING_FILESYSTEMS:
+        hint = "every 202 waits for one: choose a faster disk with --data"
+    elif (kind := filesystem_of(place)) in FORGETTING_FILESYSTEMS:
         hint = f"{place} is on a {kind}, which loses all events with the power: choose a disk with --data"
-        return _warning("fdatasync", message, hint)
-    return _ok("fdatasync", message)
+    return _seen("fdatasync", f"{median_ms:.2f} ms", hint)
 
 
 def filesystem_of(place: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """The type of the file system that holds a directory, "" where the system does not say.
-
-    `mounts` is in the format of fstab(5): device, mount point, type; a later line hides an earlier one.
-    """
+    """The type of the file system that holds a directory, "" for unknown; `mounts` is in the format of fstab(5)."""
     try:
         fields = [line.split(" ") for line in mounts.read_text().splitlines()]
     except OSError:
@@ -217,9 +200,9 @@ def _port(option: str, host: str, port: int, runs: bool, held: contextlib.ExitSt
         held.callback(listening.close, listening.bind(host, port, option, listens=True))
     except listening.AddressError as error:
         if runs:
-            return _ok(option, f"{host}:{port} is taken, and the server of this data directory runs")
+            return _seen(option, f"{host}:{port} is taken, and the server of this data directory runs")
         return _failure(option, str(error), error.hint)
-    return _ok(option, f"{host}:{port} is free")
+    return _seen(option, f"{host}:{port} is free")
 
 
 def _clock() -> MachineCheck:
@@ -229,6 +212,7 @@ def _clock() -> MachineCheck:
     except (OSError, AttributeError):  # another system than Linux
         state = -1
     if state == _CLOCK_UNSYNCHRONISED:
-        hint = "let the machine follow a time server: chrony, systemd-timesyncd"
-        return _warning("clock", "follows no time server", hint)
-    return _ok("clock", "the system does not say" if state < 0 else "follows a time server")
+        return _seen(
+            "clock", "follows no time server", "let the machine follow a time server: chrony, systemd-timesyncd"
+        )
+    return _seen("clock", "the system does not say" if state < 0 else "follows a time server")

@@ -1,7 +1,4 @@
-"""The effective settings of a server: option > environment > file > default, each with where it came from.
-
-`headgate serve`, `doctor`, `config` and `backup` read settings by `effective` alone.
-"""
+"""The effective settings of a server: option > environment > file > default, each with where it came from."""
 
 from __future__ import annotations
 
@@ -48,10 +45,9 @@ class SettingOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """A setting for people.
+    """A setting for people: `name` as in the file (`kafka.topics.events.partitions`), `value` never a secret.
 
-    `name` is as in the file, `kafka.topics.events.partitions` below a section; `value` is never a secret; `where` is
-    the option, the variable or FILE:LINE, empty for a default.
+    `where` is the option, the variable or FILE:LINE, empty for a default.
     """
 
     name: str
@@ -74,7 +70,6 @@ class EffectiveSettings:
         return _where(name, self.origins[name], self.file)
 
     def shown(self) -> Iterator[ShownSetting]:
-        """Every setting, then what the file says of a deployment on Kafka."""
         values = self.settings.model_dump(mode="json")
         for name, origin in self.origins.items():
             value = values[name]
@@ -97,8 +92,7 @@ class EffectiveSettings:
 def effective(options: Mapping[str, object]) -> EffectiveSettings:
     """The settings of a server. `options` of a command have None for one that was not given; `config` names the file.
 
-    SettingsError names every fault at once. InvalidInputError: the file is unreadable, or settings contradict each
-    other.
+    SettingsError has every fault. InvalidInputError: the file is unreadable, or settings contradict each other.
     """
     given = {name: value for name, value in options.items() if value is not None}
     environment: dict[str, Any] = EnvSettingsSource(Settings)()
@@ -150,7 +144,6 @@ def _deployment(
 
 
 def _is_replaced(place: Location, origins: Mapping[str, SettingOrigin]) -> bool:
-    """Whether the value at a place is not the file's."""
     own = (SettingOrigin.OPTION, SettingOrigin.ENVIRONMENT)
     return any(place == _place(name) and origins[name] in own for name in OF_SECTIONS)
 

@@ -25,13 +25,10 @@ Check = Callable[[], str]
 
 
 def routes(settings: Settings, checks: Mapping[str, Check]) -> list[Route]:
-    """The paths of health and numbers.
+    """The paths of health and numbers; `checks` are of parts of this process, by name, and run in a thread.
 
     `/livez` is 200 while this process answers. `/readyz` is 200 while every part is ready, else 503: a JSON object of
     the parts, with `?verbose` a line for each with what it says, and one where the server is open to everybody.
-    `/metrics` is Prometheus' text format.
-
-    The checks are of parts of this process, by name; they run in a thread.
     """
     for part in parts.of_server(settings):
         RESTARTS.labels(part.name)  # 0 is a number, too

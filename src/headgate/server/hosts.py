@@ -1,11 +1,8 @@
 """The check of a request's head before anything reads it: host, origin, and how its body is transferred.
 
-A web page may make its visitor's browser send requests to any address. Two kinds reach a server without authentication
-on loopback. A page whose own name has come to mean 127.0.0.1 (DNS rebinding) sends and reads what it likes, but the
-request says that name in `Host`. Any page may POST to another site without reading the answer, but its browser says so
-in `Origin` and `Sec-Fetch-Site`.
-
-The HTTP parser undoes `chunked` and leaves any other transfer coding in the body, where nobody would know of it.
+A web page may make its visitor's browser send requests to a server without authentication on loopback. A page whose
+own name has come to mean 127.0.0.1 (DNS rebinding) reads the answers, but the request says that name in `Host`. Any
+page may POST to another site, but its browser says so in `Origin` and `Sec-Fetch-Site`.
 """
 
 from __future__ import annotations
@@ -83,8 +80,7 @@ class Hosts:
         """Raises where a `Host` header does not mean this server; one that did costs a look into a set from then on."""
         if value in self._known:
             return
-        found = _HOST.fullmatch(value.decode("latin-1").lower())
-        if found is None:
+        if (found := _HOST.fullmatch(value.decode("latin-1").lower())) is None:
             raise HostHeaderError("the header Host holds no host")
         name = found["name"].strip("[]").rstrip(".")
         if not self._is_own(name):
@@ -122,23 +118,19 @@ class HostCheck:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
-        host = origin = site = None
+        given: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
             if name in _LOOKED_AT:
-                if name == b"origin":
-                    origin = value
-                elif name == b"sec-fetch-site":
-                    site = value
-                elif name == b"transfer-encoding":
-                    if value.strip(b" \t").lower() != b"chunked":
-                        raise TransferCodingError(
-                            "the header Transfer-Encoding names a coding other than chunked",
-                            hint="send the body without compression",
-                        )
-                elif host is not None:
+                # The parser undoes `chunked` and leaves any other coding in the body, where nobody would know of it.
+                if name == b"transfer-encoding" and value.strip(b" \t").lower() != b"chunked":
+                    raise TransferCodingError(
+                        "the header Transfer-Encoding names a coding other than chunked",
+                        hint="send the body without compression",
+                    )
+                if name == b"host" and name in given:
                     raise HostHeaderError("there are two headers Host")
-                else:
-                    host = value
+                given[name] = value
+        host, origin, site = given.get(b"host"), given.get(b"origin"), given.get(b"sec-fetch-site")
         if host is not None:
             self._hosts.check(host)
         elif scope["http_version"] == "1.1":

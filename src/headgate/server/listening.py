@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headgate.objects.kinds.egress import Address, Listener, UrlPolicy, ports
+from headgate.objects.kinds.egress import Address, Listener, UrlPolicy, address_of, ports
 from headgate.settings import OFF, ClientAuth, Settings, TlsMode, networks_of
 from headgate_api.errors import InvalidInputError, UnavailableError
 
@@ -32,7 +32,6 @@ def bind(host: str, port: int, option: str, *, listens: bool = False, shared: bo
     this user bind it, too, and the system gives each its share of connections. `option` is for the error's hint.
     """
     sockets: list[socket.socket] = []
-    where = f"{host}:{port}" if ":" not in host else f"[{host}]:{port}"
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in dict.fromkeys(found):
@@ -50,9 +49,15 @@ def bind(host: str, port: int, option: str, *, listens: bool = False, shared: bo
         close(sockets)
         denied = isinstance(error, PermissionError)
         raise (AddressDeniedError if denied else AddressError)(
-            f"cannot listen on {where}: {error.strerror or error}", hint=f"choose another address with {option}"
+            f"cannot listen on {bracketed(host)}:{port}: {error.strerror or error}",
+            hint=f"choose another address with {option}",
         ) from error
     return sockets
+
+
+def bracketed(host: str) -> str:
+    """A host as URLs have it: an address of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def close(sockets: Sequence[socket.socket]) -> None:
@@ -72,7 +77,6 @@ class ListenAddress:
 
     @property
     def host(self) -> str:
-        """Without the brackets of an IPv6 address."""
         return self.text.rpartition(":")[0].strip("[]")
 
     @property
@@ -120,8 +124,7 @@ def check_not_open(settings: Settings) -> None:
 
 def openness(settings: Settings) -> str:
     """What people should know about a server that is open, in a sentence; empty for one that is not."""
-    found = open_addresses(settings)
-    if not found:
+    if not (found := open_addresses(settings)):
         return ""
     return f"everybody who reaches {', '.join(one.text for one in found)} may do everything (--allow-anonymous)"
 
@@ -132,8 +135,6 @@ def _is_loopback(host: str) -> bool:
 
 
 # --- policy ---------------------------------------------------------------------------------------
-# The policy of the settings for URLs that events may go to, and where this server itself listens.
-
 T = TypeVar("T")
 
 
@@ -146,28 +147,18 @@ def url_policy(settings: Settings) -> UrlPolicy:
         ports=_read("EGRESS_PORTS", settings.egress_ports, ports),
         schemes=_read("EGRESS_SCHEMES", settings.egress_schemes, _schemes),
         own_url=settings.url,
-        own=tuple(_listeners(settings)),
+        own=tuple(map(_listener, addresses_of(settings))),
     )
 
 
-def _listeners(settings: Settings) -> Iterator[Listener]:
-    for address in addresses_of(settings):
-        yield _listener(address.host.lower(), address.port, takes_events=not address.is_grpc)
-
-
-def _listener(host: str, port: int, *, takes_events: bool) -> Listener:
+def _listener(listens: ListenAddress) -> Listener:
+    host, port, takes_events = listens.host.lower(), listens.port, not listens.is_grpc
     addresses = frozenset(_addresses(host, port))
     if any(address.is_unspecified for address in addresses):
         return Listener("", port, _is_local, takes_events)
-    named = "" if addresses == frozenset(_literal(host)) else host
+    literal = address_of(host)
+    named = host if literal is None or addresses != {literal} else ""
     return Listener(named, port, lambda address: address in addresses, takes_events)
-
-
-def _literal(host: str) -> Iterator[Address]:
-    try:
-        yield ipaddress.ip_address(host)
-    except ValueError:
-        return
 
 
 def _addresses(host: str, port: int, flags: int = 0) -> Iterator[Address]:

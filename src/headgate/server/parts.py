@@ -1,7 +1,7 @@
 """The processes of a server: their roles, their names, their modules, and how many of each the settings ask for.
 
-A role that may have several processes numbers them from 0, also where there is one: `front-0`. The process of any other
-role has the role's name. That name stands in commands, files under `run/`, `/readyz`, metrics, logs and traces.
+A role that may have several processes numbers them from 0, also where there is one: `front-0`. These names stand in
+commands, files under `run/`, `/readyz`, metrics, logs and traces.
 """
 
 from __future__ import annotations
@@ -46,12 +46,10 @@ class ServerPart:
 
     @property
     def name(self) -> str:
-        """`front-0`, `reader`."""
         return self.role if self.number is None else f"{self.role}-{self.number}"
 
     @property
     def index(self) -> int:
-        """The number, 0 without one."""
         return self.number or 0
 
 

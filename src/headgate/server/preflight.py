@@ -44,9 +44,8 @@ def check_topics(cluster: ClusterConfig) -> None:
     lasting = [one for one in found if not one.passes]
     if lasting:
         first = lasting[0]
-        what = f"{first.topic} is missing"
-        if first.found:
-            what = f"{first.setting} of {first.topic} is {first.found} and must be {first.wanted}"
+        misfit = f"{first.setting} of {first.topic} is {first.found} and must be {first.wanted}"
+        what = misfit if first.found else f"{first.topic} is missing"
         more = f", and {len(lasting) - 1} more" if len(lasting) > 1 else ""
         raise TopicsMisfitError(
             f"the topics in Kafka do not fit: {what}{more}",
@@ -138,7 +137,7 @@ def arrange_dispatchers(settings: Settings) -> Settings:
 def check_files(settings: Settings) -> None:
     """Checks that each database has everything that was committed to it; what is lost may have been accepted.
 
-    Before anything opens one: whoever writes to a database gives up what could still be saved of it.
+    Call it before anything opens one: whoever writes to a database gives up what could still be saved of it.
     """
     for path in sqlite.databases(settings.data):
         try:

@@ -1,8 +1,7 @@
-"""What each part says of itself: small files under run/, which the supervisor and the front read.
+"""What each part says of itself: small files under run/, each replaced as a whole, for the supervisor and the front.
 
-`PART.ready` is there while the part is ready and holds its process id; `PART.note` says in a line what it is doing or
-what it lacks; `PART.beat` is touched by the part's own loop, so a process that lives and hangs is told from one that
-works. `PART.refusal` says why a part has ended for good. Each is replaced as a whole: nobody reads half of one.
+`PART.ready` is there while the part is ready, and holds its process id; `PART.note` says in a line what it does or
+lacks; the part's own loop touches `PART.beat`, so that hanging shows. `PART.refusal` says why it has ended for good.
 """
 
 from __future__ import annotations
@@ -33,11 +32,7 @@ class PartState:
 
 
 class PartReport:
-    """What a part says of itself.
-
-    Nothing depends on the files but what is shown: one that the disk does not take is left, and tried again at every
-    beat while it does not say what it should.
-    """
+    """What a part says of itself: a file that the disk does not take is tried again at every beat."""
 
     def __init__(self, run_directory: Path, part: str) -> None:
         self._directory = run_directory
@@ -67,18 +62,15 @@ class PartReport:
                 (self._directory / f"{self._part}.beat").touch()
 
     async def beating(self) -> None:
-        """Beats for a part whose loop turns by itself, until it is cancelled."""
         while True:
             self.beat()
             await asyncio.sleep(HEARTBEAT_S)
 
     def begun(self) -> None:
-        """Says that the start is over: the part is ready, and lacks nothing."""
         self.ready(True)
         self.note("")
 
     def turn(self, problem: str) -> None:
-        """Says that the part's loop turns, and what it lacks; empty for nothing."""
         self.beat()
         self.note(problem)
 

@@ -1,14 +1,11 @@
 """Re-partitioning: what M dispatchers have, written anew for another number of them. Nothing runs meanwhile.
 
 Every target moves with all it has: its rows of the outbox, delivered ones too (a seek goes back to them), its cursors,
-dead letters, replays and attempts. Rows get new positions; the order of the rows of one old outbox is kept, so what
-stood before a position still does. A position of an old outbox becomes, in a new one, the number of rows before it.
-
-Dispatchers may have passed different offsets of a partition. The new ones have passed the lowest: rows of events above
-it are left out, the next run matches these events again. So deliveries may be repeated and none is lost.
-
-Rows of one partition come from several old outboxes, and are no longer in the order of their offsets. Until all rows
-of them have ended, the retention floor stays where it was (`RetentionFloor.base`).
+dead letters, replays and attempts. The order of the rows of one old outbox is kept; a position of it becomes, in a new
+one, the number of rows before it. The new dispatchers have passed the lowest offset of a partition that any old one
+has: rows of events above it are left out, and the next run matches these events again. Deliveries may be repeated, and
+none is lost. Until all rows have ended, which are no longer in the order of their offsets, `RetentionFloor.base` holds
+the floor.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ import contextlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import merge
 from itertools import accumulate
 from operator import attrgetter
@@ -48,11 +46,7 @@ from headgate_api.objects.kinds import Kind, ObjectKey
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """A position of an old outbox.
-
-    `to` has how many rows stand before it in each new outbox, where a cursor goes on; `target` is whose row stood there
-    and was written anew, None when none was.
-    """
+    """How many rows stand before a position in each new outbox; `target` is whose row there was written, if any."""
 
     to: tuple[int, ...]
     target: int | None
@@ -78,7 +72,7 @@ class _Old:
         return self.moved[position].to[new]
 
     def row(self, position: int, target: int, new: int) -> int | None:
-        """The new position of a target's row; None when it was left out."""
+        """None when it was left out."""
         found = self.moved.get(position)
         return found.to[new] if found is not None and found.target == target else None
 
@@ -144,20 +138,11 @@ def _floor(old: _Old, partitions: Sequence[int]) -> dict[int, int]:
 def _write_outboxes(
     olds: Sequence[_Old], after: Sequence[DispatcherDirectory], passed: dict[int, int]
 ) -> tuple[int, ...]:
-    """Write all rows into the new outboxes; returns where these end."""
+    """Returns where the new outboxes end."""
     now_us, old_policy = [0], olds[0].outbox.on_corrupt
     with contextlib.ExitStack() as stack:
-        writers = [
-            stack.enter_context(
-                PartitionWriter(
-                    Partition(own.outbox, old_policy),
-                    OUTBOX_SCHEMA,
-                    clock_us=lambda: now_us[0],
-                    files=UnsyncedFileOps(),
-                )
-            )
-            for own in after
-        ]
+        made = partial(PartitionWriter, clock_us=lambda: now_us[0], files=UnsyncedFileOps())
+        writers = [stack.enter_context(made(Partition(own.outbox, old_policy), OUTBOX_SCHEMA)) for own in after]
         _write_trimmed(olds, writers, passed)
         progress = [dict.fromkeys(passed, 0) for _ in olds]
         said = [dict[int, int]() for _ in after]
@@ -192,7 +177,6 @@ class _Columns:
         return cls(*(batch.column(name) for name in ("partition", "offset", "target")))
 
     def progress(self, passed: dict[int, int]) -> dict[int, int]:
-        """What the chunk says of progress, up to what has been passed."""
         rows = pc.indices_nonzero(pc.equal(self.target, PROGRESS_TARGET))
         said = zip(self.partition.take(rows).to_pylist(), self.offset.take(rows).to_pylist(), strict=True)
         return {p: min(offset, passed[p]) for p, offset in said if p in passed}

@@ -1,7 +1,4 @@
-"""Removal of old segments: each process trims the files that it writes, down to the retention floor.
-
-A dispatcher finds its floor, trims its outbox and reports; the front trims the event log by the last reports of all.
-"""
+"""Removal of old segments: each process trims its own files; the front by the floors that dispatchers reported last."""
 
 from __future__ import annotations
 
@@ -71,23 +68,15 @@ class _Partition:
         self._removals = Recurring(_log, "old segments cannot be removed", *_EXPECTED)
 
     def trim(self, floor_offset: int) -> None:
-        with self._removals.attempt(directory=str(self._writer.directory)):
-            self._trim(floor_offset)
-
-    def _trim(self, floor_offset: int) -> None:
-        settings = self._settings
-        done = retain(
-            self._writer,
-            now_us=time.time_ns() // 1000,
-            floor_offset=floor_offset,
-            age_us_max=int(settings.retain_hours * 3_600_000_000),
-            bytes_max=None if settings.retain_mb is None else settings.retain_mb << 20,
-        )
-        if done.segments_removed:
-            _log.info(
-                "old segments removed",
-                directory=str(self._writer.directory),
-                segments=done.segments_removed,
-                bytes=done.bytes_removed,
-                first_offset=done.first_offset,
+        settings, directory = self._settings, str(self._writer.directory)
+        with self._removals.attempt(directory=directory):
+            done = retain(
+                self._writer,
+                now_us=time.time_ns() // 1000,
+                floor_offset=floor_offset,
+                age_us_max=int(settings.retain_hours * 3_600_000_000),
+                bytes_max=None if settings.retain_mb is None else settings.retain_mb << 20,
             )
+            if done.segments_removed:
+                facts = {"segments": done.segments_removed, "bytes": done.bytes_removed}
+                _log.info("old segments removed", directory=directory, **facts, first_offset=done.first_offset)

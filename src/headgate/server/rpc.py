@@ -1,16 +1,19 @@
-"""The gRPC address of a server: what the front answers there, and what other processes answer."""
+"""The gRPC address of a server: what the front answers there, on health and reflection too, and what others answer."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import grpc
 from grpc import aio
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_reflection.v1alpha.reflection import aio as reflection
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from headgate.rpc.service import (
     PUBLISHER,
@@ -20,22 +23,22 @@ from headgate.rpc.service import (
     CallContext,
     CallsBehind,
     ReadAgain,
+    RpcCall,
     Service,
     ServiceCalls,
 )
-from headgate.server.authentication import Authentication, client_of_call, users_of_calls
+from headgate.server.authentication import HEALTH, Authentication, client_of_call, users_of_calls
 from headgate.server.authorization import Authorization
 from headgate.server.listening import addresses_of
-from headgate.server.parts import Role, roles_of
+from headgate.server.parts import Role, ServerPart, roles_of
 from headgate.server.peers.forwarded_calls import Choose, ForwardedCalls, ProducerForwarding
 from headgate.server.ready import parts_ready
 from headgate.server.refusals import RoleAbsentError
-from headgate.server.rpc_meta import HealthService, reflection_services
 from headgate.server.tls import CertificateKeeper
 from headgate.settings import Settings
 from headgate.shares import FairPlaces
 from headgate_api import limits
-from headgate_api.errors import HeadgateError, TooLargeError, UnavailableError
+from headgate_api.errors import HeadgateError, NotFoundError, TooLargeError, UnavailableError
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", limits.RPC_REQUEST_BYTES_MAX),
@@ -86,9 +89,8 @@ def _served(refused: FairPlaces, method: str, answer: Answer) -> Answer:
 class _ServedCall(ReadAgain):
     """A call whose messages are bounded, and which is refused only when its first message has come.
 
-    A client whose first message meets the end of the call may lose the status: gRPC for Python tells such a one
-    "Internal error from Core" (grpc/grpc#36066) instead of why it was refused. `limit_bytes` is None where gRPC itself
-    has the bound; `refused` are the places of calls that wait to be refused.
+    A client whose first message meets the end of the call may lose the status, and get "Internal error from Core"
+    (grpc/grpc#36066). `limit_bytes` is None where gRPC has the bound; `refused` are the places of those that wait.
     """
 
     def __init__(self, context: CallContext, limit_bytes: int | None, refused: FairPlaces) -> None:
@@ -171,8 +173,7 @@ async def front(
 ) -> AsyncIterator[None]:
     """Serve all of the contract, health and reflection where clients find it, unless that is switched off.
 
-    Where they are None: `consuming` (calls about subscriptions) is this server's dispatchers, there is no TLS,
-    everybody is anonymous and may do everything.
+    None for `consuming` is this server's dispatchers; without the others everybody may do everything, in plain text.
     """
     addresses = [address for address in addresses_of(settings) if address.is_grpc]
     if not addresses:
@@ -219,3 +220,78 @@ class Absent(ServiceCalls):
 
     async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
         raise RoleAbsentError(self._role)
+
+
+# --- health and reflection ------------------------------------------------------------------------
+# Health (`grpc.health.v1`) is what /readyz says, for each service of the parts that answer it; the empty name stands
+# for all. Reflection lets grpcurl and its like call without our .proto files.
+
+REFLECTION: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
+"""Two names of the same messages: newer clients ask for the first, the library has the second."""
+_ANSWER: Final = {
+    "": frozenset(Role),
+    PUBLISHER: frozenset({Role.FRONT}),
+    READER: frozenset({Role.FRONT, Role.READER}),
+    SUBSCRIPTIONS: frozenset({Role.FRONT, Role.DISPATCHER}),
+}
+
+HealthCall = RpcCall[HealthCheckRequest, HealthCheckResponse]
+ReflectionCall = RpcCall[ServerReflectionRequest, ServerReflectionResponse]
+
+
+class HealthService:
+    """The health service. Belongs to an event loop. What it asks of parts runs in a thread."""
+
+    def __init__(self, parts: Callable[[], Mapping[ServerPart, bool]]) -> None:
+        self._parts = parts
+        self._known: Mapping[ServerPart, bool] = {}
+        self._look_at = 0.0
+        self._looking = asyncio.Lock()
+
+    def service(self) -> Service:
+        return Service(HEALTH, {"Check": (HealthCheckRequest, self._check), "Watch": (HealthCheckRequest, self._watch)})
+
+    async def _check(self, call: HealthCall) -> None:
+        asked = await call.read_first()
+        if asked.service not in _ANSWER:
+            raise NotFoundError(f"there is no service {asked.service[:128]!r}")
+        await call.write(HealthCheckResponse(status=await self._status(asked.service)))
+
+    async def _watch(self, call: HealthCall) -> None:
+        asked = await call.read_first()
+        said = None
+        while True:
+            status = await self._status(asked.service)
+            if status != said:
+                said = status
+                await call.write(HealthCheckResponse(status=status))
+            await asyncio.sleep(limits.HEALTH_POLL_S)
+
+    async def _status(self, service: str) -> HealthCheckResponse.ServingStatus:
+        if service not in _ANSWER:
+            return HealthCheckResponse.SERVICE_UNKNOWN
+        async with self._looking:  # one look for all who ask
+            now = asyncio.get_running_loop().time()
+            if now >= self._look_at:
+                self._known = await asyncio.to_thread(self._parts)
+                self._look_at = now + limits.HEALTH_POLL_S
+        answering = _ANSWER[service]
+        if service and not answering <= {part.role for part in self._known}:
+            return HealthCheckResponse.SERVICE_UNKNOWN  # of another server of the deployment
+        serving = all(is_ready for part, is_ready in self._known.items() if part.role in answering)
+        return HealthCheckResponse.SERVING if serving else HealthCheckResponse.NOT_SERVING
+
+
+def reflection_services() -> list[Service]:
+    """The reflection service under both its names."""
+    known = reflection.ReflectionServicer([PUBLISHER, READER, SUBSCRIPTIONS, HEALTH, *REFLECTION])
+
+    async def answer(call: ReflectionCall) -> None:
+        async def requests() -> AsyncIterator[ServerReflectionRequest]:
+            while (request := await call.read()) is not None:
+                yield request
+
+        async for response in known.ServerReflectionInfo(requests(), None):
+            await call.write(response)
+
+    return [Service(name, {"ServerReflectionInfo": (ServerReflectionRequest, answer)}) for name in REFLECTION]

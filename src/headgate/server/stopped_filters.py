@@ -1,8 +1,7 @@
 """Filters that have stopped matching: a trigger got events regularly, and gets none although its broker takes events.
 
-The matcher looks most filters up by a value, so an event whose type or data has changed is in no row: nothing fails,
-and no error can be counted. What is left to see is the silence. It is found in counters that exist, and costs an event
-nothing: every STOPPED_PART_S each trigger's matches are compared with what its broker took since the last look.
+An event whose type or data has changed is in no row, so nothing fails that could be counted. What is left to see is the
+silence: every STOPPED_PART_S each trigger's matches are compared with what its broker took since the last look.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _log = structlog.get_logger(__name__)
 class MatchCounters:
     """The counters of a trigger at one moment; each begins anew when its process does.
 
-    `needs` is the generation that first held its filter: another one is another filter. `matched` events were delivered
-    or given up; while it `waits`, nobody knows how many will be. `events` is what its broker has taken.
+    `needs` is the generation that first held its filter. `matched` events were delivered or given up; while it `waits`,
+    nobody knows how many will be. `events` is what its broker has taken.
     """
 
     target: int
@@ -51,17 +50,14 @@ class MatchCounters:
 
 
 class StoppedFilters:
-    """Finds filters that have stopped matching. Pure.
-
-    What an earlier process `told` holds until the filter matches, is another one, or a day has passed.
-    """
+    """Finds them. Pure. What an earlier process `told` holds until the filter matches, is another, or a day is over."""
 
     def __init__(self, told: dict[int, StoppedFilter]) -> None:
         self._told = told
         self._tracks: dict[int, _Track] = {}
 
     def look(self, counters: Iterable[MatchCounters], now_s: float) -> dict[int, StoppedFilter]:
-        """The filters that have stopped, by target, by the counters of all triggers at `now_s`, seconds since 1970."""
+        """By target; `now_s` is in seconds since 1970."""
         tracks = {}
         for one in counters:
             track = self._tracks.get(one.target)
@@ -146,9 +142,7 @@ class StoppedFiltersWatch:
             await asyncio.sleep(STOPPED_PART_S)
 
     async def look(self) -> None:
-        """One look; none while a dispatcher does not answer."""
-        counts = await self._matches()
-        if counts is not None:
+        if (counts := await self._matches()) is not None:
             await asyncio.to_thread(self._look, counts)
 
     def _look(self, counts: dict[int, MatchCount]) -> None:

@@ -40,21 +40,18 @@ class StoredFormat:
 
     @property
     def is_newer(self) -> bool:
-        """Whether this Headgate cannot read it."""
         return self.found > self.known
 
     @property
     def is_older(self) -> bool:
-        """Whether the first start brings it up to date."""
         return 0 < self.found < self.known
 
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """What the first start of this version would do with a data directory.
+    """What the first start of this version would do with a data directory; `written_by` is empty where not known.
 
-    `written_by` is the version that used it last, empty when that is not known. Of the `plans`, the compiled filters of
-    triggers and subscriptions, `stale_plans` are compiled anew; `needed_bytes` is the free disk that it takes.
+    Of the `plans`, compiled filters, `stale_plans` are compiled anew; `needed_bytes` is the free disk that it takes.
     """
 
     written_by: str
@@ -66,7 +63,6 @@ class UpgradePlan:
 
     @property
     def is_possible(self) -> bool:
-        """Whether a server of this version starts."""
         return not any(one.is_newer for one in self.formats) and self.needed_bytes <= self.free_bytes
 
 
@@ -77,9 +73,9 @@ def formats(data: Path) -> Iterator[StoredFormat]:
         if (version := _database_version(path)) is not None:
             yield StoredFormat(path.relative_to(data).as_posix(), version, known)
     for folder in (*sorted(data.glob("log/[0-9]*")), *sorted(data.glob("dispatcher/*/outbox"))):
-        found = [version for _, path in list_segments(folder)[-1:] if (version := _segment_version(path)) is not None]
-        if found:
-            yield StoredFormat(folder.relative_to(data).as_posix(), found[0], SEGMENT_VERSION)
+        for _, path in list_segments(folder)[-1:]:
+            if (version := segment_version(_head(path, SEGMENT_FIXED_BYTES))) is not None:
+                yield StoredFormat(folder.relative_to(data).as_posix(), version, SEGMENT_VERSION)
 
 
 def check_formats(data: Path) -> None:
@@ -134,21 +130,16 @@ def is_in_use(data: Path) -> bool:
 
 
 def _database_version(path: Path) -> int | None:
-    """`user_version` in the header of a file of SQLite; None when it is none, or not there."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(_USER_VERSION.stop)
-    except OSError:
-        return None
+    header = _head(path, _USER_VERSION.stop)
     return int.from_bytes(header[_USER_VERSION], "big") if header.startswith(_SQLITE) else None
 
 
-def _segment_version(path: Path) -> int | None:
+def _head(path: Path, size: int) -> bytes:
     try:
         with path.open("rb") as file:
-            return segment_version(file.read(SEGMENT_FIXED_BYTES))
+            return file.read(size)
     except OSError:
-        return None
+        return b""
 
 
 def _plans(control: Path) -> tuple[int, int]:

@@ -1,7 +1,6 @@
-"""The server's certificate: read, tried out before it is used, and read again when its files change.
+"""The server's certificate: read, tried by a handshake in memory before it is used, and again when its files change.
 
-A new certificate is for new handshakes: connections that are there go on. Files are tried by a handshake in memory, so
-that what is wrong with them is known before a client finds out.
+A new certificate is for new handshakes: connections that are there go on.
 """
 
 from __future__ import annotations
@@ -69,10 +68,9 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate with its key and the CAs of clients, all of which work.
+    """A certificate with its key and the CAs of clients, all of which work, as PEM.
 
-    `context` is for the handshakes of HTTP; `chain`, `key` and `client_ca` are PEM. It is valid until `ends_s`, in
-    seconds since 1970; `state` is that of the files that it was read from.
+    It is valid until `ends_s`, in seconds since 1970; `state` is that of the files that it was read from.
     """
 
     context: ssl.SSLContext
@@ -87,8 +85,7 @@ def read_certificate(files: TlsFiles) -> Certificate:
     """Reads the files and tries them out: TlsFileError also where no client would accept the certificate."""
     state = files.state()
     chain, key = _read(files.certificate, "--tls-cert"), _read(files.key, "--tls-key")
-    found = _CERTIFICATE.search(chain)
-    if found is None:
+    if (found := _CERTIFICATE.search(chain)) is None:
         raise TlsFileError(f"--tls-cert {files.certificate} holds no certificate", hint="give a file in PEM format")
     if b"PRIVATE KEY-----" not in key:
         raise TlsFileError(f"--tls-key {files.key} holds no key", hint="give a file in PEM format")

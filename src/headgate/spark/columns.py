@@ -12,16 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its stubs leave them out
-from pyspark.sql.types import (
-    BinaryType,
-    ByteType,
-    DataType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import BinaryType, ByteType, DataType, LongType, MapType, StringType, StructType, TimestampType
 
 from headgate.spark.errors import EventColumnsError
 from headgate_api.event import json_text, rfc3339
@@ -202,18 +193,8 @@ def _fields(*row: Any) -> Mapping[str, object]:  # noqa: ANN401 - values of colu
     }
 
 
-def _event(
-    specversion: str | None,
-    id_: str | None,
-    source: str | None,
-    type_: str | None,
-    subject: str | None,
-    time: str | int | None,
-    content_type: str | None,
-    schema: str | None,
-    extensions: str | None,
-    data: bytes | None,
-) -> Event:
+def _event(*row: Any) -> Event:  # noqa: ANN401 - values of columns
+    specversion, id_, source, type_, subject, time, content_type, schema, extensions, data = row
     version = specversion or SPECVERSION_DEFAULT
     attributes: dict[str, object] = {}
     if extensions is not None:

@@ -25,9 +25,7 @@ _HINT: Final = (
 def use_connector(spark: SparkSession) -> None:
     """Names the connector's functions in the session; raises ConnectorMissingError without its jar or its own JVM."""
     try:
-        jvm = spark.sparkContext._jvm
-        assert jvm is not None
-        jvm.org.apache.spark.util.Utils.classForName(FUNCTIONS_VALUE, True, False)
+        load_class(spark, FUNCTIONS_VALUE)
     except Py4JError as error:
         raise ConnectorMissingError(
             f"this Spark session does not have the connector, {connector_jar().name}", hint=_HINT
@@ -35,6 +33,13 @@ def use_connector(spark: SparkSession) -> None:
     except NotImplementedError as error:  # Spark Connect: another process has the JVM
         raise ConnectorMissingError("the match needs the driver's own JVM, not Spark Connect", hint=_HINT) from error
     spark.conf.set(FUNCTIONS_SETTING, FUNCTIONS_VALUE)
+
+
+def load_class(spark: SparkSession, name: str) -> None:
+    """Loads a class of Java as Spark finds it; raises Py4JError where there is none."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.util.Utils.classForName(name, True, False)
 
 
 def use_own_python(spark: SparkSession) -> None:

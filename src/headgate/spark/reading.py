@@ -23,7 +23,7 @@ from headgate.scan.source import EARLIEST, ReadableLog, start_offsets
 from headgate.spark.connector import use_connector
 from headgate.spark.errors import EventsAddressError
 from headgate.spark.matching import ADDED, MATCH, match
-from headgate.spark.topic_events import kafka_address, topic_events
+from headgate.spark.topic_events import Wanted, kafka_address, topic_events
 from headgate_api.event.names import full_name
 
 _ONE: Final = "filter"
@@ -70,28 +70,16 @@ def read_events(
     """
     use_connector(spark)
     compiled = None if filter is None else compile_filter(filter_of(filter))
-    path = full_name(broker)
+    wanted = Wanted(full_name(broker), from_, to, streaming, on_corrupt)
     if address.lower().startswith("kafka:"):
-        events = topic_events(
-            spark,
-            kafka_address(address),
-            broker=path,
-            from_=from_,
-            to=to,
-            streaming=streaming,
-            on_corrupt=on_corrupt,
-            options=kafka_options or {},
-        )
+        events = topic_events(spark, kafka_address(address), wanted, kafka_options or {})
     else:
         if kafka_options:
             raise EventsAddressError(
                 "kafka_options are given, but the address is none of Kafka",
                 hint="name a deployment as kafka://HOST:PORT",
             )
-        cel = None if compiled is None else compiled.cel
-        events = _log_events(
-            spark, address, broker=path, cel=cel, from_=from_, to=to, streaming=streaming, on_corrupt=on_corrupt
-        )
+        events = _log_events(spark, address, wanted, None if compiled is None else compiled.cel)
     if filter is None:
         return events
     found = match(events, {_ONE: filter})
@@ -106,44 +94,36 @@ _CLOCKS_APART_US: Final = 60_000_000
 """A later end may not have come yet for a server on another machine; it is left to the filter."""
 
 
-def _log_events(
-    spark: SparkSession,
-    address: str,
-    *,
-    broker: str,
-    cel: str | None,
-    from_: str,
-    to: str | None,
-    streaming: bool,
-    on_corrupt: OnCorrupt,
-) -> DataFrame:
+def _log_events(spark: SparkSession, address: str, wanted: Wanted, cel: str | None) -> DataFrame:
     """The events of a broker in chunks that `cel` may be true of; others are skipped by value and by time."""
     data = _directory(address)
     try:
-        served = ObjectReader(data).served(broker)
+        served = ObjectReader(data).served(wanted.broker)
     except NoDataDirectoryError as error:
         raise EventsAddressError(error.message, hint=error.hint) from error
     if served is None:
-        raise EventsAddressError(f"there is no broker {broker!r} in {data}", hint="headgate get brokers -A lists them")
-    directory = LogDirectory(data / _LOG, on_corrupt)
+        raise EventsAddressError(
+            f"there is no broker {wanted.broker!r} in {data}", hint="headgate get brokers -A lists them"
+        )
+    directory = LogDirectory(data / _LOG, wanted.on_corrupt)
     log = ChunkLog(directory)
-    start = start_offsets(log, from_)
+    start = start_offsets(log, wanted.from_)
     if not start:
         raise EventsAddressError(f"there is no log in {data}", hint="a server makes it when it starts")
-    end = None if to is None else start_offsets(log, to)
+    end = None if wanted.to is None else start_offsets(log, wanted.to)
     pruned = Pruning() if cel is None else pruning(cel, served.rule.value.cel)
     start, end = _without_other_times(log, pruned, start, end)
     options = {
         "path": str(directory.directory.absolute()),
         "partitions": ",".join(map(str, start)),
         "startOffsets": json.dumps(start),
-        "onCorrupt": on_corrupt,
+        "onCorrupt": wanted.on_corrupt,
     }
     if end is not None:
         options["endOffsets"] = json.dumps({partition: max(at, start[partition]) for partition, at in end.items()})
     if pruned.values is not None:
         options["filterValues"] = json.dumps(sorted(pruned.values))
-    reader = spark.readStream if streaming else spark.read
+    reader = spark.readStream if wanted.streaming else spark.read
     return reader.format(SOURCE).options(**options).load().where(F.col("broker") == served.identity)
 
 

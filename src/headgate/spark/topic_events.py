@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from headgate.log.directory import OnCorrupt
 from headgate.match.kafka_columns import log_columns
 from headgate.scan.source import EARLIEST, NEXT
+from headgate.spark.connector import load_class
 from headgate.spark.errors import ConnectorMissingError, EventsAddressError, EventsUnreachableError
 from headgate_api import positions
 from headgate_api.event import rfc3339
@@ -189,18 +190,19 @@ _OURS: Final = frozenset({"bootstrap.servers", "isolation.level", "group.id", "a
 """Options that the address gives, or on which it rests that nothing is missing or taken back."""
 
 
-def topic_events(
-    spark: SparkSession,
-    address: KafkaAddress,
-    *,
-    broker: str,
-    from_: str,
-    to: str | None,
-    streaming: bool,
-    on_corrupt: OnCorrupt,
-    options: Mapping[str, str],
-) -> DataFrame:
-    """The events of a broker in a topic, in the columns of the log; takes and raises what `reading.read_events` does.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is read, in the words of `reading.read_events`."""
+
+    broker: str
+    from_: str
+    to: str | None
+    streaming: bool
+    on_corrupt: OnCorrupt
+
+
+def topic_events(spark: SparkSession, address: KafkaAddress, wanted: Wanted, options: Mapping[str, str]) -> DataFrame:
+    """The events of a broker in a topic, in the columns of the log; raises what `reading.read_events` does.
 
     `broker` is `namespace/name`: every broker that has or had the name; or an identity, `namespace/name/uid`. Records
     that went before a stream has read them count as corrupt, too.
@@ -211,33 +213,31 @@ def topic_events(
         raise EventsAddressError(f"kafka_options must not have {refused[0]}", hint="Headgate sets it itself")
     with topic_client(spark, address, options) as client:
         kept = client.kept()
-        start = client.at(from_, kept)
-        end = None if to is None else client.at(to, kept)
+        start = client.at(wanted.from_, kept)
+        end = None if wanted.to is None else client.at(wanted.to, kept)
     settings = {f"kafka.{name}": value for name, value in options.items()} | {
         "kafka.bootstrap.servers": address.bootstrap,
         "kafka.isolation.level": "read_committed",  # else batches that were given up appear
         "subscribe": address.topic,
         "includeHeaders": "true",
         "startingOffsets": json.dumps({address.topic: start}),
-        "failOnDataLoss": str(on_corrupt == "stop").lower(),
+        "failOnDataLoss": str(wanted.on_corrupt == "stop").lower(),
     }
-    if end is not None and not streaming:
+    if end is not None and not wanted.streaming:
         settings["endingOffsets"] = json.dumps({address.topic: {one: max(at, start[one]) for one, at in end.items()}})
-    reader = spark.readStream if streaming else spark.read
+    reader = spark.readStream if wanted.streaming else spark.read
     events = log_columns(reader.format(_SOURCE).options(**settings).load())
-    if end is not None and streaming:  # the source has no end for a stream
+    if end is not None and wanted.streaming:  # the source has no end for a stream
         events = events.where(_before(end))
-    if on_corrupt == "stop":
+    if wanted.on_corrupt == "stop":
         events = events.withColumn("broker", F.coalesce(F.col("broker"), F.raise_error(_foreign(address.topic))))
-    is_identity = broker.count("/") > 1
-    return events.where(F.col("broker") == broker if is_identity else F.col("broker").startswith(f"{broker}/"))
+    broker, stored = wanted.broker, F.col("broker")
+    return events.where(stored == broker if broker.count("/") > 1 else stored.startswith(f"{broker}/"))
 
 
 def _check_source(spark: SparkSession) -> None:
     try:
-        jvm = spark.sparkContext._jvm
-        assert jvm is not None
-        jvm.org.apache.spark.util.Utils.classForName(_SOURCE_CLASS, True, False)
+        load_class(spark, _SOURCE_CLASS)
     except Py4JError as error:
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
         raise ConnectorMissingError(

@@ -3,9 +3,7 @@
     curl 'localhost:8080/default/default/events?from=earliest&filter=data.amount>100&limit=10'
 
 The `Accept` header chooses the form: `application/x-ndjson` (the default), `text/event-stream` (follows by itself) or
-`application/cloudevents-batch+json` (one array; its end and its counters are headers). Every event carries its own
-position in the extension `hgposition`. Every turn without events carries the reader's position, from which a client can
-go on. The log is read only as fast as the client reads.
+`application/cloudevents-batch+json` (one array; its end and its counters are headers).
 """
 
 from __future__ import annotations

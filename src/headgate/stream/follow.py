@@ -19,7 +19,7 @@ from headgate.objects.kinds.quotas import READERS
 from headgate.objects.kinds.specs import ServedBroker
 from headgate.objects.views.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.rpc.service import Credits
-from headgate.scan.counting import CountPage, CountRequest, LogCounter
+from headgate.scan.counting import CountPage, CountRequest
 from headgate.scan.pages import LogScanner, ScanPage, ScanRequest, scanning
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.search import EventFinder, FilterSearch, latest, offsets_at_event
@@ -34,11 +34,7 @@ from headgate_api.objects.errors import UnknownBrokerError
 
 
 class LogGrowth:
-    """Wakes readers when the log has grown.
-
-    One task looks at the partitions' ends for as long as anybody waits: a reader that waits costs nothing by itself.
-    For one event loop.
-    """
+    """Wakes readers when the log has grown: one task looks at its ends for as long as anybody waits."""
 
     def __init__(self, log: ReadableLog) -> None:
         self._log = log
@@ -114,11 +110,7 @@ class Turn:
 
 
 async def turns(
-    log: ReadableLog,
-    request: ReadRequest,
-    threads: Executor,
-    growth: LogGrowth,
-    credits: Credits | None = None,
+    log: ReadableLog, request: ReadRequest, threads: Executor, growth: LogGrowth, credits: Credits | None = None
 ) -> AsyncGenerator[Turn, None]:
     """Reads on until the request is satisfied: a turn with events at once, one without every READ_PROGRESS_S.
 
@@ -235,7 +227,7 @@ class Readers:
 
     async def count_page(self, request: CountRequest) -> CountPage:
         threads = self._threads.of(namespace_of(request.broker), request.user)
-        return await LogCounter(self._log, threads).count_page(request)
+        return await LogScanner(self._log, threads).count_page(request)
 
     async def reading(
         self, wanted: ReadRequest, credits: Credits | None = None, user: str = ""

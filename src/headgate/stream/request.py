@@ -11,13 +11,7 @@ from headgate.filter.compile.request import condition, filter_and_filters
 from headgate.objects.kinds.specs import ServedBroker
 from headgate.scan.source import EARLIEST, Query
 from headgate_api.errors import InvalidInputError
-from headgate_api.limits import (
-    READ_EVENTS_MAX,
-    READ_LAST_EVENTS_MAX,
-    READ_VALUES_MAX,
-    READ_WAIT_S_MAX,
-    URL_CHARS_MAX,
-)
+from headgate_api.limits import READ_EVENTS_MAX, READ_LAST_EVENTS_MAX, READ_VALUES_MAX, READ_WAIT_S_MAX, URL_CHARS_MAX
 
 
 class QueryError(InvalidInputError):
@@ -69,11 +63,7 @@ def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *,
     if "last" in given and other:
         raise QueryError(f"last and {other} each say where to begin: give one of them")
     query = Query(
-        broker.identity,
-        broker.rule.value,
-        frozenset(values) if values or unfiltered else None,
-        unfiltered,
-        _cel(given),
+        broker.identity, broker.rule.value, frozenset(values) if values or unfiltered else None, unfiltered, _cel(given)
     )
     return ReadRequest(
         query,

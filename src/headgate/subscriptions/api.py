@@ -30,9 +30,8 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition
 from headgate.objects.api.http import Handler, decoded_as, json_response, read_body
 from headgate.objects.api.queries import user_of
-from headgate.subscriptions.leases import AckResult
-from headgate.subscriptions.messages import LeasedEvent, SeekGoal
-from headgate.subscriptions.seek import RunningSeek
+from headgate.subscriptions.messages import AckResult, LeasedEvent, SeekGoal
+from headgate.subscriptions.registry import RunningSeek
 from headgate.subscriptions.service import Subscriptions
 from headgate_api import limits
 from headgate_api.errors import InvalidInputError

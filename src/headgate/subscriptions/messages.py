@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from headgate.delivery.events import SharedEvent
 from headgate.subscriptions.store import SubscriptionCounters
 from headgate_api.errors import ConflictError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
@@ -21,6 +23,17 @@ class LeasedEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class AckResult:
+    """What an acknowledgement did: how many events have ended by it, and which ids are stale.
+
+    Stale are ids of before a seek, of events that had ended, or of events that a restart will hand out again.
+    """
+
+    acknowledged: int
+    stale: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PullResult:
     """What a pull gives: events in the order of the outbox, those handed out before first.
 
@@ -34,25 +47,42 @@ class PullResult:
 
 
 class SubscriptionStats(SubscriptionCounters, kw_only=True, rename="camel"):
-    """Where a subscription stands, in events; its counters are those since it was made.
+    """Where a subscription stands, in events; its counters are those since it was made."""
 
-    Attributes:
-        backlog: Events that have not ended: unread and unacknowledged; of the unread, candidates count too.
-        candidates: Of them, unread ones that cel-cpp has still to decide.
-        unacknowledged: Of them, those that were read.
-        oldest_unacknowledged: When the oldest event of the backlog was stored, RFC 3339; None without one.
-        history_left: Events of the log that its history has still to look at; not part of the backlog.
-        epoch: See `PullResult`.
-        consumer: Who has the lease, or had it last; None once that one has left.
-    """
+    backlog: int  # those that have not ended: unread and unacknowledged
+    candidates: int  # of them, unread ones that cel-cpp has still to decide
+    unacknowledged: int  # of them, those that were read
+    oldest_unacknowledged: str | None  # when the oldest of the backlog was stored, RFC 3339; None without one
+    history_left: int  # events of the log that its history has still to look at; not part of the backlog
+    epoch: int  # see `PullResult`
+    consumer: str | None  # who has the lease, or had it last; None once that one has left
 
-    backlog: int
-    candidates: int
-    unacknowledged: int
-    oldest_unacknowledged: str | None
-    history_left: int
-    epoch: int
-    consumer: str | None
+
+class ConsumerLease(msgspec.Struct, frozen=True):
+    """Who alone may take events, and until when (RFC 3339) if it says nothing more."""
+
+    consumer: str
+    until: str
+
+
+class ConsumerView(msgspec.Struct, frozen=True):
+    """What a consumer was handed out and has not acknowledged. Times are RFC 3339."""
+
+    consumer: str
+    events: int
+    oldest: str  # when the oldest of them was stored
+    due: str  # when the first of them is handed out again
+    redelivered: int  # of them, those that were handed out more than once
+
+
+class ConsumerList(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The consumers of a subscription, by name: at most CONSUMERS_SHOWN_MAX."""
+
+    type: str
+    items: list[ConsumerView]
+    waiting: int  # events that were read and that nobody has now
+    more: bool = False  # whether consumers are left out
+    lease: ConsumerLease | None = None  # absent when nobody has it, and of a shared subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +100,14 @@ class BacklogAnalysis:
 class SeekGoal:
     """Where a seek goes.
 
-    Attributes:
-        to: `earliest` (the earliest event kept), `latest` (behind everything matched so far), a time in RFC 3339 (what
-            was stored at or after it), or a position.
-        first: The first event from there on of which this CEL is true, whoever wants that event.
-        last: The last one before the end.
-        after: Behind that event.
+    `to` is `earliest` (the earliest event kept), `latest` (behind everything matched so far), a time in RFC 3339 (what
+    was stored at or after it), or a position.
     """
 
     to: str = "earliest"
-    first: str = ""
-    last: str = ""
-    after: bool = False
+    first: str = ""  # the first event from there on of which this CEL is true, whoever wants that event
+    last: str = ""  # the last one before the end
+    after: bool = False  # behind that event
 
 
 @dataclass(frozen=True, slots=True)

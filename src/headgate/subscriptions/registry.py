@@ -1,28 +1,88 @@
-"""All subscriptions in memory, by id and by name, and the writing of their cursors."""
+"""All subscriptions in memory, by id and by name, what they share, and the writing of their cursors."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from typing import Final
 
+from headgate.delivery.dead_letter import DeadLetterQueue
+from headgate.delivery.events import Events
+from headgate.delivery.verdicts import FinalCheck
 from headgate.objects.kinds.routing import PullRules, RoutingTable, Target
+from headgate.outbox.reader import OutboxView
+from headgate.scan.pages import RuleOf, Scanner
+from headgate.scan.search import OnProgress
+from headgate.scan.source import ReadableLog
 from headgate.subscriptions.cursor import Cursor
-from headgate.subscriptions.messages import AckNotStoredError, SubscriptionNotFoundError
-from headgate.subscriptions.seek import RunningSeek
-from headgate.subscriptions.sources import OutboxView
+from headgate.subscriptions.messages import AckNotStoredError, SeekCancelledError, SeekGoal, SubscriptionNotFoundError
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore
 from headgate_api.errors import UnavailableError
 
-# --- state ----------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionResources:
+    """What all subscriptions share; without `dead_letters` what was handed out too often is dropped."""
+
+    outbox: OutboxView
+    log: ReadableLog
+    scanner: Scanner
+    rule_of: RuleOf
+    events: Events
+    final_check: FinalCheck
+    in_force: Callable[[], dict[int, tuple[int, int]]]  # where matching stands, by partition, and by which generation
+    clock_us: Callable[[], int]
+    dead_letters: DeadLetterQueue | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeekDestination:
+    """Where a subscription goes on."""
+
+    position: int  # of the outbox; rows below it are of events below `floor`
+    floor: dict[int, int]  # of the events of each partition, those below these offsets are not wanted
+    behind: bool = False  # whether it is behind everything matched so far
+
+
+class RunningSeek:
+    """A seek under way, which has looked at `scanned` events of about `total`."""
+
+    def __init__(self, goal: SeekGoal, on_progress: OnProgress) -> None:
+        self.goal = goal
+        self.scanned = 0
+        self.total = 0
+        self._on_progress = on_progress
+        self._task: asyncio.Task[SeekDestination] | None = None
+        self._cancelled = False
+
+    def progress(self, scanned: int, total: int) -> None:
+        self.scanned, self.total = scanned, total
+        self._on_progress(scanned, total)
+
+    async def run(self, search: Coroutine[None, None, SeekDestination]) -> SeekDestination:
+        """Waits for the search; raises SeekCancelledError when somebody called `cancel`."""
+        self._task = asyncio.ensure_future(search)
+        try:
+            return await self._task
+        except asyncio.CancelledError:
+            if self._cancelled:
+                raise SeekCancelledError("the seek was cancelled; the subscription stays where it was") from None
+            raise
+
+    def cancel(self) -> bool:
+        """Cancels it; False when it is too late."""
+        self._cancelled = self._task is not None and self._task.cancel()
+        return self._cancelled
 
 
 class SubscriptionState:
     """One subscription. Who reads its rows holds `reading`; `changed` is set, and replaced, when there may be news."""
 
-    def __init__(self, target: Target, saved: SavedCursor) -> None:
+    def __init__(self, target: Target, saved: SavedCursor, resources: SubscriptionResources) -> None:
         self.target = target
+        self.resources = resources
         self.cursor = Cursor(saved)
         self.reading = asyncio.Lock()
         self.changed = asyncio.Event()
@@ -39,17 +99,15 @@ class SubscriptionState:
         self.changed = asyncio.Event()
 
 
-# --- registry -------------------------------------------------------------------------------------
-
 _EPOCH_BITS: Final = 20  # seeks of one subscription until its epochs meet the next one's: more than there ever are
 
 
 class SubscriptionRegistry:
     """Subscriptions as routing has them. Lives on the dispatcher's event loop."""
 
-    def __init__(self, store: SubscriptionStore, outbox: OutboxView) -> None:
+    def __init__(self, store: SubscriptionStore, resources: SubscriptionResources) -> None:
         self._store = store
-        self._outbox = outbox
+        self._resources = resources
         self._states: dict[int, SubscriptionState] = {}
         self._by_name: dict[str, SubscriptionState] = {}
         self._saved = store.load()
@@ -86,20 +144,20 @@ class SubscriptionRegistry:
             if (state := self._states.get(id_)) is not None:
                 state.target = target
             else:
-                self._states[id_] = SubscriptionState(target, self._begin(id_))
+                self._states[id_] = SubscriptionState(target, self._begin(id_), self._resources)
                 self._dirty.add(id_)
         self._by_name = {state.target.name: state for state in self._states.values()}
         self._started = True
 
     def _begin(self, id_: int) -> SavedCursor:
         """Where a subscription that is not in memory yet stands."""
-        saved = self._saved.pop(id_, None)
-        if saved is not None and saved.next <= self._outbox.places.stored_end():
+        saved, outbox = self._saved.pop(id_, None), self._resources.outbox
+        if saved is not None and saved.next <= outbox.places.stored_end():
             return saved
         # At the start an unknown one may have rows already: a target's first row is never before its making.
         # An acknowledgement meant for an earlier one, of this outbox or of this name, is stale.
         epoch = saved.epoch if saved is not None else id_ << _EPOCH_BITS
-        return SavedCursor(epoch=epoch + 1, next=self._outbox.end if self._started else 0)
+        return SavedCursor(epoch=epoch + 1, next=outbox.end if self._started else 0)
 
     # --- disk -----------------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters, text_of_message, texts_of
 from headgate.rpc.service import SUBSCRIPTIONS, Credits, RpcCall, Service, attended
 from headgate.subscriptions.api import check_consumer, check_delay
-from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import (
+    AckResult,
     ConsumerReplacedError,
     LeasedEvent,
     PullResult,
@@ -220,7 +220,6 @@ class _ConsumerStream:
 
 
 def _cel(filter_: pb.Filter) -> str:
-    """The canonical CEL of a filter."""
     return compile_filter(*filter_and_filters(*texts_of(filter_))).cel
 
 

@@ -1,10 +1,5 @@
 """The events that a pull hands out now: what is due again, then what is left of history, then unread rows.
 
-A subscription with `filterFrom` gets its history when a generation of filters that has its filter is in force in every
-partition: the span of each partition ends at what has been matched there by then. Rows of events in the span do not
-count, whichever generation they are of, and every later row is of this filter: so no event is missed and none comes
-twice, without knowing where exactly the generations changed. Until then its consumers wait.
-
 Nothing is copied: a pull reads on in the log, by the scan, as far as it needs, and what a restart must know is one
 offset a partition. What was not taken for too long, or handed out too often, is given up.
 """
@@ -27,7 +22,6 @@ from headgate.outbox.reader import OutboxRow
 from headgate.scan.pages import ScanRequest
 from headgate.scan.source import EARLIEST, start_offsets
 from headgate.subscriptions.registry import SubscriptionState
-from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import UnackedEvent, history_position
 from headgate_api import limits
 from headgate_api.positions import PositionError
@@ -41,8 +35,13 @@ def has_history_begun(state: SubscriptionState) -> bool:
     return state.cursor.filter_id == state.rules.filter_id
 
 
-async def begin_history(resources: SubscriptionResources, state: SubscriptionState) -> bool:
-    """Begins the history if that is possible now; `state.reading` is taken. Whether it has begun."""
+async def begin_history(state: SubscriptionState) -> bool:
+    """Begins the history if that is possible now; `state.reading` is taken. Whether it has begun.
+
+    It begins when a generation of filters that has this filter is in force in every partition: the span of each ends at
+    what has been matched there by then. Rows of events in the span do not count, whichever generation they are of, and
+    every later row is of this filter. So no event is missed and none comes twice, wherever the generations changed.
+    """
     if has_history_begun(state):
         return True
     target, rules = state.target, state.rules
@@ -51,26 +50,24 @@ async def begin_history(resources: SubscriptionResources, state: SubscriptionSta
         return True
     to = EARLIEST if rules.history == _BEGINNING else rules.history
     try:
-        starts = await asyncio.to_thread(start_offsets, resources.log, to)
+        starts = await asyncio.to_thread(start_offsets, state.resources.log, to)
     except PositionError as error:
-        resources.final_check.errors.backlog(target.id, f"HistoryRefused: spec.filterFrom: {error.message}")
+        state.resources.final_check.errors.backlog(target.id, f"HistoryRefused: spec.filterFrom: {error.message}")
         state.cursor.without_history(rules.filter_id)
         return True
     ends: dict[int, int] = {}
-    for partition, (matched, generation) in resources.in_force().items():
+    for partition, (matched, generation) in state.resources.in_force().items():
         if generation >= target.needs:
             ends[partition] = matched
     if starts.keys() - ends.keys() or state.target is not target:
         return False
     span = {partition: (min(at, ends[partition]), ends[partition]) for partition, at in starts.items()}
-    state.cursor.begin_history(rules.filter_id, span, resources.clock_us())
+    state.cursor.begin_history(rules.filter_id, span, state.resources.clock_us())
     _log.info("a history begins", subscription=target.name, events=state.cursor.history_left)
     return True
 
 
-async def _read_history(
-    resources: SubscriptionResources, state: SubscriptionState, count_max: int
-) -> list[UnackedEvent]:
+async def _read_history(state: SubscriptionState, count_max: int) -> list[UnackedEvent]:
     """Reads on in the history, a page of the log: the events found, unacknowledged. `state.reading` is taken."""
     cursor = state.cursor
     room = min(count_max, limits.SUBSCRIPTION_UNACKED_MAX - len(cursor.leases))
@@ -79,11 +76,11 @@ async def _read_history(
         return []
     partition, at, end = where
     broker, cel = state.target.broker, state.target.filter.cel
-    rule = await asyncio.to_thread(resources.rule_of, broker)
+    rule = await asyncio.to_thread(state.resources.rule_of, broker)
     if rule is None:
         return []
     request = ScanRequest(broker, rule, cel, {partition: at}, {partition: end}, room)
-    page = await resources.scanner.scan_page(request)
+    page = await state.resources.scanner.scan_page(request)
     found = [
         UnackedEvent(history_position(partition, one.offset), partition, one.offset, one.stored_us)
         for one in page.found
@@ -117,9 +114,7 @@ class _Chosen:
         self.size_bytes += event.size_bytes
 
 
-async def choose(
-    resources: SubscriptionResources, state: SubscriptionState, count_max: int
-) -> list[tuple[UnackedEvent, SharedEvent]]:
+async def choose(state: SubscriptionState, count_max: int) -> list[tuple[UnackedEvent, SharedEvent]]:
     """Events to hand out, all of them unacknowledged; PULL_BYTES_MAX bounds them as well. `state.reading` is taken.
 
     A turn that met PULL_REJECTED_MAX events that are not wanted ends with what it has; the cursor has moved then. What
@@ -127,10 +122,10 @@ async def choose(
     """
     chosen = _Chosen(count_max)
     try:
-        await _due(resources, state, chosen, state.cursor.leases.due(resources.clock_us(), state.rules))
+        await _due(state, chosen, state.cursor.leases.due(state.resources.clock_us(), state.rules))
         if chosen.room > 0:
-            await _due(resources, state, chosen, await _read_history(resources, state, chosen.room))
-        await _unread(resources, state, chosen)
+            await _due(state, chosen, await _read_history(state, chosen.room))
+        await _unread(state, chosen)
     except CorruptChunkError:
         if not chosen.events:
             raise
@@ -138,42 +133,40 @@ async def choose(
     return [(unacked, event) for unacked, event in chosen.events if unacked in state.cursor.leases]
 
 
-async def _due(
-    resources: SubscriptionResources, state: SubscriptionState, chosen: _Chosen, due: list[UnackedEvent]
-) -> None:
+async def _due(state: SubscriptionState, chosen: _Chosen, due: list[UnackedEvent]) -> None:
     """What is unacknowledged and due: that of history for the first time, the rest again."""
     leases = state.cursor.leases
     for unacked in due:
         if chosen.room <= 0:
             break
-        event = await load_or_none(resources.events, unacked.partition, unacked.offset)
+        event = await load_or_none(state.resources.events, unacked.partition, unacked.offset)
         if event is not None and event.broker != state.target.broker:
             event = None  # of the broker before the one that has been made anew
         if event is None and unacked in leases:
             leases.lose(unacked)
-        elif event is not None and unacked in leases and _is_too_old(resources, state, event):
+        elif event is not None and unacked in leases and _is_too_old(state, event):
             leases.give_up(unacked)
-            _tell_too_old(resources, state)
+            _tell_too_old(state)
         elif event is not None:
             chosen.add(unacked, event)
 
 
-async def _unread(resources: SubscriptionResources, state: SubscriptionState, chosen: _Chosen) -> None:
+async def _unread(state: SubscriptionState, chosen: _Chosen) -> None:
     """Rows of the outbox from the cursor on; what is left of history comes before them."""
     cursor = state.cursor
     while cursor.next_history() is None:
         room = min(chosen.room, limits.SUBSCRIPTION_UNACKED_MAX - len(cursor.leases))
-        if room <= 0 or cursor.next >= resources.outbox.end:
+        if room <= 0 or cursor.next >= state.resources.outbox.end:
             return
-        page = await resources.outbox.page(state.target.id, cursor.next, room)
+        page = await state.resources.outbox.page(state.target.id, cursor.next, room)
         for row in page.rows:
             if chosen.room <= 0:
                 return
             if not cursor.wants(row.partition, row.offset):
                 cursor.read_to(row.position + 1)
                 continue
-            event = await load_or_none(resources.events, row.partition, row.offset)
-            unacked = _accepted(resources, state, row, event)
+            event = await load_or_none(state.resources.events, row.partition, row.offset)
+            unacked = _accepted(state, row, event)
             if unacked is not None and event is not None:
                 chosen.add(unacked, event)
             else:
@@ -182,9 +175,7 @@ async def _unread(resources: SubscriptionResources, state: SubscriptionState, ch
         cursor.read_to(page.reached)
 
 
-def _accepted(
-    resources: SubscriptionResources, state: SubscriptionState, row: OutboxRow, event: SharedEvent | None
-) -> UnackedEvent | None:
+def _accepted(state: SubscriptionState, row: OutboxRow, event: SharedEvent | None) -> UnackedEvent | None:
     """A row was read: unacknowledged when it is for consumers, else it has ended."""
     cursor = state.cursor
     cursor.read_to(row.position + 1)
@@ -192,11 +183,11 @@ def _accepted(
     if event is None:
         cursor.counters.lost += 1
         return None
-    if _is_too_old(resources, state, event):
+    if _is_too_old(state, event):
         cursor.counters.expired += 1
-        _tell_too_old(resources, state)
+        _tell_too_old(state)
         return None
-    result = resources.final_check(state.target, Delivery(*row), event)
+    result = state.resources.final_check(state.target, Delivery(*row), event)
     if result:
         cursor.counters.errors += result == "error"
         cursor.counters.rejected += result != "error"
@@ -209,60 +200,62 @@ def _accepted(
 # --- giving up: each returns whether the cursor has changed ------------------------------------------
 
 
-async def expire(resources: SubscriptionResources, state: SubscriptionState, upto: int, before_us: int) -> bool:
+async def expire(state: SubscriptionState, upto: int, before_us: int) -> bool:
     """Give up what was matched below an outbox position, and before a time. `state.reading` is taken."""
     cursor = state.cursor
     expired, progress = cursor.counters.expired, cursor.progress
     cursor.expire(upto)
     cursor.expire_history(before_us)
     while cursor.next < upto:
-        page = await resources.outbox.page(state.target.id, cursor.next, limits.BACKLOG_READ_ROWS, upto=upto)
+        page = await state.resources.outbox.page(state.target.id, cursor.next, limits.BACKLOG_READ_ROWS, upto=upto)
         cursor.counters.expired += len(page.rows)
         cursor.read_to(page.reached)
     gone = cursor.counters.expired - expired
     if gone:
         metrics.DELIVERIES.labels("expired").inc(gone)
-        resources.final_check.errors.dropped(state.target.id, "nobody took them within the bounds of a backlog", gone)
+        state.resources.final_check.errors.dropped(
+            state.target.id, "nobody took them within the bounds of a backlog", gone
+        )
     return bool(gone) or cursor.progress != progress
 
 
-def _is_too_old(resources: SubscriptionResources, state: SubscriptionState, event: SharedEvent) -> bool:
+def _is_too_old(state: SubscriptionState, event: SharedEvent) -> bool:
     """Whether the broker shows an event to nobody any more."""
     retention_us = state.target.delivery.retention_us
-    return retention_us is not None and event.append_time_us < resources.clock_us() - retention_us
+    return retention_us is not None and event.append_time_us < state.resources.clock_us() - retention_us
 
 
-def _tell_too_old(resources: SubscriptionResources, state: SubscriptionState) -> None:
+def _tell_too_old(state: SubscriptionState) -> None:
     metrics.DELIVERIES.labels("expired").inc()
-    resources.final_check.errors.dropped(state.target.id, "older than the broker's spec.log.retention")
+    state.resources.final_check.errors.dropped(state.target.id, "older than the broker's spec.log.retention")
 
 
-async def pass_others(resources: SubscriptionResources, state: SubscriptionState) -> bool:
+async def pass_others(state: SubscriptionState) -> bool:
     """Move the cursor past rows of other targets: it must not keep them. `state.reading` is taken."""
     cursor = state.cursor
     start = cursor.next
-    page = await resources.outbox.page(state.target.id, start, 1)
+    page = await state.resources.outbox.page(state.target.id, start, 1)
     cursor.read_to(page.rows[0].position if page.rows else page.reached)
     return cursor.next > start
 
 
-async def exhaust(resources: SubscriptionResources, state: SubscriptionState) -> bool:
+async def exhaust(state: SubscriptionState) -> bool:
     """End what was handed out `maxDeliveries` times: a dead letter with a sink, else dropped and reported."""
-    exhausted = state.cursor.leases.exhausted(resources.clock_us(), state.rules)
-    return any(await asyncio.gather(*(_give_up(resources, state, unacked) for unacked in exhausted)))
+    exhausted = state.cursor.leases.exhausted(state.resources.clock_us(), state.rules)
+    return any(await asyncio.gather(*(_give_up(state, unacked) for unacked in exhausted)))
 
 
-async def _give_up(resources: SubscriptionResources, state: SubscriptionState, unacked: UnackedEvent) -> bool:
+async def _give_up(state: SubscriptionState, unacked: UnackedEvent) -> bool:
     leases, target = state.cursor.leases, state.target
-    event = await load_or_none(resources.events, unacked.partition, unacked.offset)
-    dead_letters = resources.dead_letters if target.delivery.has_sink else None
+    event = await load_or_none(state.resources.events, unacked.partition, unacked.offset)
+    dead_letters = state.resources.dead_letters if target.delivery.has_sink else None
     if event is not None and dead_letters is not None:
         if not dead_letters.has_room(target.namespace):
             return False  # it stays as it is until there is room
         delivery = Delivery(unacked.position, unacked.partition, unacked.offset, Verdict.MATCH)
         delivery.failures = unacked.deliveries
         outcome = Outcome(0, "max-deliveries", f"handed out {unacked.deliveries} times, not acknowledged")
-        await give_up(dead_letters, target, delivery, event, outcome, now_us=resources.clock_us())
+        await give_up(dead_letters, target, delivery, event, outcome, now_us=state.resources.clock_us())
     if unacked not in leases:  # acknowledged meanwhile, or there was a seek
         return False
     if event is None:
@@ -271,7 +264,7 @@ async def _give_up(resources: SubscriptionResources, state: SubscriptionState, u
     leases.give_up(unacked)
     if dead_letters is None:
         place = f"partition {unacked.partition}, offset {unacked.offset}"
-        resources.final_check.errors.dropped(
+        state.resources.final_check.errors.dropped(
             target.id, f"{place}: handed out {unacked.deliveries} times, not acknowledged"
         )
     return True

@@ -1,8 +1,7 @@
 """Pull, acknowledge and seek, for the consumers of all subscriptions, which are named `namespace/name`.
 
-Nothing is pushed: a subscription's rows stay in the outbox, which is its backlog, until a pull reads them, past every
-chunk that has none of them. An acknowledgement is answered when it is on disk; those that come together share one
-transaction.
+A subscription's rows stay in the outbox, which is its backlog, until a pull reads them. An acknowledgement is answered
+when it is on disk; those that come together share one transaction.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterator
 from typing import Final
 
@@ -19,34 +19,67 @@ import structlog
 from headgate.delivery.events import load_or_none
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.plan import Verdict
+from headgate.objects.kinds.quotas import CONSUMERS
 from headgate.objects.kinds.routing import RoutingTable
-from headgate.objects.views.shared_quotas import SharedQuotas
+from headgate.objects.views.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.observe.logs import Recurring
-from headgate.scan.search import OnProgress
+from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
+from headgate.scan.source import EARLIEST, LATEST, NEXT, start_offsets
 from headgate.shares import FairPlaces
-from headgate.subscriptions.consumers import ConnectedConsumers, ConsumerList, consumers_of
-from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import (
+    AckResult,
     BacklogAnalysis,
+    BrokerGoneError,
     CompletedSeek,
+    ConsumerList,
+    ConsumersQuotaError,
     LeasedEvent,
+    PlaceNotFoundError,
     PullResult,
     SeekBusyError,
     SeekGoal,
     SubscriptionStats,
 )
-from headgate.subscriptions.registry import SubscriptionRegistry, SubscriptionState
-from headgate.subscriptions.seek import RunningSeek, find_destination
+from headgate.subscriptions.registry import (
+    RunningSeek,
+    SeekDestination,
+    SubscriptionRegistry,
+    SubscriptionResources,
+    SubscriptionState,
+)
 from headgate.subscriptions.selection import begin_history, choose, exhaust, expire, has_history_begun, pass_others
-from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
 from headgate_api import limits, positions
-from headgate_api.errors import HeadgateError
+from headgate_api.errors import HeadgateError, InvalidInputError
 from headgate_api.event import rfc3339
-from headgate_api.event.names import namespace_of
+from headgate_api.event.names import namespace_of, path_of
 
 _US: Final = 1_000_000
 _log = structlog.get_logger(__name__)
+
+
+class ConnectedConsumers:
+    """Counts the consumers of a dispatcher, by namespace. A consumer of one name counts once, however it comes."""
+
+    def __init__(self, quotas: SharedQuotas | None = None) -> None:
+        self._quota = QuotaPlaces(quotas, CONSUMERS, ConsumersQuotaError, "a consumer")
+        self._ways = Counter[tuple[str, str]]()
+        """Streams and pulls by subscription and consumer."""
+
+    @contextlib.contextmanager
+    def connected(self, subscription: str, consumer: str) -> Iterator[None]:
+        """A consumer is connected while the block lasts; raises ConsumersQuotaError at the limit of its namespace."""
+        key, namespace = (subscription, consumer), namespace_of(subscription)
+        if not self._ways[key]:
+            self._quota.take(namespace)
+        self._ways[key] += 1
+        try:
+            yield
+        finally:
+            self._ways[key] -= 1
+            if not self._ways[key]:
+                del self._ways[key]
+                self._quota.give_back(namespace)
 
 
 class Subscriptions:
@@ -56,14 +89,12 @@ class Subscriptions:
         self, store: SubscriptionStore, resources: SubscriptionResources, quotas: SharedQuotas | None = None
     ) -> None:
         self._connected = ConnectedConsumers(quotas)
-        self._resources = resources
         self._outbox = resources.outbox
         self._clock_us = resources.clock_us
-        self._registry = SubscriptionRegistry(store, resources.outbox)
+        self._registry = SubscriptionRegistry(store, resources)
         self._places = FairPlaces("pulls", "PULLS_MAX", limits.PULLS_MAX)
 
     def update(self, table: RoutingTable) -> None:
-        """A new routing table; the first one is of the start, when nothing has been handed over yet."""
         self._registry.update(table)
 
     def has(self, target: int) -> bool:
@@ -128,7 +159,7 @@ class Subscriptions:
         if has_history_begun(state):
             return True
         async with state.reading:
-            if not await begin_history(self._resources, state):
+            if not await begin_history(state):
                 return False
             self._registry.changed(state)
             if state.rules.history:
@@ -143,7 +174,7 @@ class Subscriptions:
         async with state.reading:
             cursor = state.cursor
             progress = cursor.progress
-            chosen = await choose(self._resources, state, count_max)
+            chosen = await choose(state, count_max)
             # From here on nothing is awaited: what was chosen is still unacknowledged.
             now_us = self._clock_us()
             for unacked, _ in chosen:
@@ -205,7 +236,7 @@ class Subscriptions:
                     count += 1
                     candidates += row.verdict == Verdict.CANDIDATE
                     if oldest is None and not cursor.leases:
-                        event = await load_or_none(self._resources.events, row.partition, row.offset)
+                        event = await load_or_none(state.resources.events, row.partition, row.offset)
                         oldest = event.append_time_us if event is not None else None
             unacked = [event.stored_us for event in cursor.leases]
             oldest_us = min([*unacked, *([] if oldest is None else [oldest])], default=None)
@@ -221,13 +252,13 @@ class Subscriptions:
             )
 
     def consumers(self, name: str) -> ConsumerList:
-        """Who has what of it; from memory."""
         state = self._registry.get(name)
-        return consumers_of(state.cursor.leases, state.rules, self._clock_us())
+        return state.cursor.leases.consumers(state.rules, self._clock_us())
 
     async def analyze(self, name: str, cel: str) -> BacklogAnalysis:
         """How many events of the backlog a filter would accept; nothing is consumed."""
-        state, resources = self._registry.get(name), self._resources
+        state = self._registry.get(name)
+        judge = state.resources.final_check.judge_filter
         counts = dict.fromkeys(OutcomeKind, 0)
         async with state.reading:
             events = [(unacked.partition, unacked.offset, False) for unacked in state.cursor.leases]
@@ -240,15 +271,12 @@ class Subscriptions:
                     break
                 events.append((row.partition, row.offset, row.verdict == Verdict.CANDIDATE))
         for partition, offset, undecided in events:
-            event = await load_or_none(resources.events, partition, offset)
+            event = await load_or_none(state.resources.events, partition, offset)
             if event is None:
                 continue
             # What the matcher left to cel-cpp is of the backlog only if the subscription's own filter takes it.
-            if (
-                not undecided
-                or resources.final_check.judge_filter(state.target.filter.cel, event).kind is OutcomeKind.TRUE
-            ):
-                counts[resources.final_check.judge_filter(cel, event).kind] += 1
+            if not undecided or judge(state.target.filter.cel, event).kind is OutcomeKind.TRUE:
+                counts[judge(cel, event).kind] += 1
             await asyncio.sleep(0)
         accepted, rejected, errors = (counts[k] for k in (OutcomeKind.TRUE, OutcomeKind.FALSE, OutcomeKind.ERROR))
         return BacklogAnalysis(sum(counts.values()), accepted, rejected, errors, complete)
@@ -265,7 +293,7 @@ class Subscriptions:
             raise SeekBusyError("another seek of this subscription is under way", hint="it continues; try again later")
         state.seek = seek = RunningSeek(goal, on_progress)
         try:
-            destination = await seek.run(find_destination(self._resources, state.target.broker, goal, seek.progress))
+            destination = await seek.run(find_destination(state.resources, state.target.broker, goal, seek.progress))
             async with state.reading:
                 self._registry.get(name)  # it may have been deleted meanwhile
                 cursor, floor = state.cursor, destination.floor
@@ -312,8 +340,8 @@ class Subscriptions:
             id_, cursor = state.target.id, state.cursor
             async with state.reading:
                 upto = min(over_position, self._outbox.end)
-                gone = id_ in warned and await expire(self._resources, state, upto, over_us)
-                if await pass_others(self._resources, state) or gone:
+                gone = id_ in warned and await expire(state, upto, over_us)
+                if await pass_others(state) or gone:
                     self._registry.changed(state)
             first = min([cursor.next, *(unacked.position for unacked in cursor.leases if unacked.position >= 0)])
             if first < min(near_position, self._outbox.end) or cursor.is_history_older(near_us):
@@ -327,23 +355,69 @@ class Subscriptions:
             is_moving = True
             while is_moving and state.cursor.next < self._outbox.end:
                 async with state.reading:
-                    is_moving = await pass_others(self._resources, state)
+                    is_moving = await pass_others(state)
                 if is_moving:
                     self._registry.changed(state)
 
         await asyncio.gather(*map(pass_on, self._registry))
 
     async def give_up(self, state: SubscriptionState) -> None:
-        """End what was handed out `maxDeliveries` times."""
-        if await exhaust(self._resources, state):
+        if await exhaust(state):
             self._registry.changed(state)
             state.wake()  # there may be room again
 
     async def flush(self) -> None:
-        """Write down what changed; goes on when the caller is cancelled."""
         await self._registry.flush()
 
 
 def _poll_s(state: SubscriptionState) -> float:
     """How often a consumer's lease is renewed: it lasts for an ack timeout."""
     return min(limits.PULL_POLL_S, state.rules.ack_timeout_s / 3)
+
+
+# --- where a seek goes ----------------------------------------------------------------------------
+
+
+async def find_destination(
+    resources: SubscriptionResources, broker: str, goal: SeekGoal, on_progress: OnProgress
+) -> SeekDestination:
+    """The destination of a goal, whose expression is searched for in all of the broker's events, wanted or not.
+
+    In every other partition it goes on at what was stored at the same time or later. Raises PositionError,
+    PlaceNotFoundError, BrokerGoneError, CorruptChunkError, and InvalidInputError for parts that do not go together.
+    """
+    _check(goal)
+    cel = goal.first or goal.last
+    if goal.to == LATEST and not cel:
+        return SeekDestination(resources.outbox.end, {}, behind=True)
+    log = resources.log
+    floor = await asyncio.to_thread(start_offsets, log, goal.to)
+    since_us = rfc3339.micros(goal.to) or 0
+    if cel:
+        rule = await asyncio.to_thread(resources.rule_of, broker)
+        if rule is None:
+            raise BrokerGoneError(f"there is no broker {path_of(broker)!r}")
+        end = await asyncio.to_thread(start_offsets, log, NEXT)
+        finder = EventFinder(log, resources.scanner)
+        found = await finder.find(FilterSearch(broker, rule, cel, bool(goal.last)), floor, end, on_progress)
+        if found is None:
+            raise PlaceNotFoundError("the expression is true of no event of the broker there")
+        floor = await asyncio.to_thread(offsets_at_event, log, floor, found, after=goal.after)
+        since_us = found.stored_us
+    elif goal.to == EARLIEST:
+        floor = {}
+    position = await asyncio.to_thread(resources.outbox.places.before, floor, since_us)
+    return SeekDestination(min(position, resources.outbox.end), floor)
+
+
+def _check(goal: SeekGoal) -> None:
+    if goal.first and goal.last:
+        raise InvalidInputError("a seek has either first or last")
+    if goal.after and not (goal.first or goal.last):
+        raise InvalidInputError("after goes with first or last")
+    if goal.to in (LATEST, NEXT) and (goal.first or goal.last):
+        raise InvalidInputError("behind the latest event there is none that an expression could find")
+    if goal.to == NEXT:
+        raise InvalidInputError(
+            "to=next is no place of a subscription", hint="latest: behind everything matched so far"
+        )

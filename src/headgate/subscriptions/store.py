@@ -12,8 +12,6 @@ import msgspec
 from headgate.storage.commit import Committer
 from headgate.storage.sqlite import StoreFile, decoding, read_only
 
-# --- saved ----------------------------------------------------------------------------------------
-
 HISTORY: Final = -(1 << 62)
 """Positions of the events of histories are counted from here on, below those of all rows."""
 _PARTITION_BITS: Final = 48
@@ -25,75 +23,46 @@ def history_position(partition: int, offset: int) -> int:
 
 
 class UnackedEvent(msgspec.Struct, array_like=True, gc=False):
-    """An event that was read and has not ended; `position` is that of its outbox row, times are Unix microseconds.
-
-    Attributes:
-        due_us: When it may be handed out (again).
-        consumer: Who has it; empty for none.
-        turn: The number of its last handing out.
-    """
+    """An event that was read and has not ended; `position` is that of its outbox row, times are Unix microseconds."""
 
     position: int
     partition: int
     offset: int
     stored_us: int
     deliveries: int = 0
-    due_us: int = 0
-    consumer: str = ""
-    turn: int = 0
+    due_us: int = 0  # when it may be handed out (again)
+    consumer: str = ""  # who has it; empty for none
+    turn: int = 0  # the number of its last handing out
 
 
 class SubscriptionCounters(msgspec.Struct, gc=False):
-    """In events, since the subscription was made.
+    """In events, since the subscription was made."""
 
-    Attributes:
-        processed: Rows of the outbox that were looked at.
-        accepted: Of them, those for consumers.
-        rejected: Of them, those that the filter does not want, by cel-cpp.
-        errors: Of them, those for which the filter is an error.
-        lost: Of them, those that retention had removed from the log.
-        acknowledged: Accepted and acknowledged.
-        redelivered: How often an event was handed out that had been handed out before.
-        expired: Given up: not taken for too long, or handed out too often.
-    """
-
-    processed: int = 0
-    accepted: int = 0
-    rejected: int = 0
-    errors: int = 0
-    lost: int = 0
-    acknowledged: int = 0
-    redelivered: int = 0
-    expired: int = 0
+    processed: int = 0  # rows of the outbox that were looked at
+    accepted: int = 0  # of them, those for consumers
+    rejected: int = 0  # of them, those that the filter does not want, by cel-cpp
+    errors: int = 0  # of them, those for which the filter is an error
+    lost: int = 0  # of them, those that retention had removed from the log
+    acknowledged: int = 0  # accepted and acknowledged
+    redelivered: int = 0  # how often an event was handed out that had been handed out before
+    expired: int = 0  # given up: not taken for too long, or handed out too often
 
 
 class SavedCursor(msgspec.Struct, forbid_unknown_fields=True):
-    """What a restart must know.
+    """What a restart must know."""
 
-    Attributes:
-        epoch: Grows with every seek.
-        next: Outbox position of the next row.
-        unacked: In order of position.
-        floor: Offsets below these, by partition, are before the last seek's start.
-        filter_id: Of the filter whose history has begun, or that has none.
-        span: Of the history: first offset, and offset behind the last one, by partition.
-        history: Where it goes on, by partition; `history_us` is when it began.
-    """
-
-    epoch: int = 1
-    next: int = 0
-    unacked: list[UnackedEvent] = []
+    epoch: int = 1  # grows with every seek
+    next: int = 0  # outbox position of the next row
+    unacked: list[UnackedEvent] = []  # in order of position
     counters: SubscriptionCounters = msgspec.field(default_factory=SubscriptionCounters)
-    floor: dict[int, int] = {}
-    consumer: str | None = None
-    lease_us: int = 0
-    filter_id: str = ""
-    span: dict[int, tuple[int, int]] = {}
-    history: dict[int, int] = {}
-    history_us: int = 0
+    floor: dict[int, int] = {}  # offsets below these, by partition, are before the last seek's start
+    consumer: str | None = None  # who has the consumer's lease, or had it last; None once that one has left
+    lease_us: int = 0  # until when
+    filter_id: str = ""  # of the filter whose history has begun, or that has none
+    span: dict[int, tuple[int, int]] = {}  # of the history: first offset, and that behind the last one, by partition
+    history: dict[int, int] = {}  # where it goes on, by partition
+    history_us: int = 0  # when it began
 
-
-# --- store ----------------------------------------------------------------------------------------
 
 _SCHEMA: Final = "CREATE TABLE IF NOT EXISTS subscriptions (id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT"
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Final
 
 from headgate.event.arrow import from_batch_all
@@ -20,9 +21,9 @@ from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, progra
 from headgate.filter.compile.plan import Verdict
 from headgate.log.directory import LogDirectory
 from headgate.log.reader import PartitionReader, end_offsets
-from headgate.match.driver_link import LinkAddress
+from headgate.match.driver_link import DriverLinks, LinkAddress
 from headgate.match.errors import DriverLinkError
-from headgate.match.matcher import Matcher
+from headgate.match.matcher import Matcher, fresh_run_number
 from headgate.objects.kinds.routing import RoutingTable
 from headgate.objects.store.store import Store
 from headgate.outbox.link_format import HELLO_ACCEPTED, Hello, encode_hello, encode_passed, encode_row
@@ -122,8 +123,7 @@ class _Followed:
             for offset, stored in enumerate(from_batch_all(chunk.batch), chunk.first_offset):
                 view = EventView(stored.event, chunk.append_time_us)
                 for dispatcher, target, filter_ in wanted.get(stored.broker, ()):
-                    verdict = VERDICTS.get(filter_.evaluate_view(view).kind)
-                    if verdict is not None:
+                    if (verdict := VERDICTS.get(filter_.evaluate_view(view).kind)) is not None:
                         frames[dispatcher] += encode_row(verdict, target, offset)
             chunk = self._reader.read()
         for end, rows in zip(self._ends, frames, strict=True):
@@ -154,15 +154,14 @@ def run(context: child.Context) -> None:
     child.on_stop(stop.set)
     report = ready.PartReport(settings.run_directory, context.part.name)
     with closing(Store.open(settings.data / "control.db")) as store:
-        matcher = Matcher.of_dispatchers(
+        matcher = Matcher(
             store,
             PlainRunner(LogDirectory(settings.log_directory, settings.on_corrupt), settings.partitions),
-            run_directory=settings.run_directory,
-            token=context.token,
-            dispatchers=settings.dispatchers,
+            partial(DriverLinks.published, settings.run_directory, context.token, settings.dispatchers),
             on_active=store.counters.activate,
             on_ready=report.ready,
             on_note=report.note,
             on_step=report.beat,
+            first_run=fresh_run_number(),
         )
         matcher.run(stop)

@@ -16,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,18 +124,16 @@ class Server:
 
     def stop(self) -> int:
         """Stops it as an operator would (SIGTERM); returns the exit status."""
-        if self._process is None:
-            return 0
-        self._process.terminate()
-        status = self._process.wait()
-        self._process = None
-        return status
+        return self._ended_by(subprocess.Popen.terminate)
 
     def interrupt(self) -> int:
         """Stops it as Ctrl-C does: SIGINT to every process of it, the JVM too; returns the exit status."""
+        return self._ended_by(lambda process: os.killpg(process.pid, signal.SIGINT))
+
+    def _ended_by(self, tell: Callable[[subprocess.Popen[bytes]], None]) -> int:
         if self._process is None:
             return 0
-        os.killpg(self._process.pid, signal.SIGINT)
+        tell(self._process)
         status = self._process.wait()
         self._process = None
         return status

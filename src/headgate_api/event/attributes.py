@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Final, NoReturn
+from collections.abc import Callable, Mapping
+from functools import lru_cache, wraps
+from typing import Final, NoReturn, TypeVar
 
+from headgate_api import limits
 from headgate_api.event import rfc3339
 from headgate_api.event.errors import EventError
 from headgate_api.event.model import DataKind, Event, ExtensionValue
-from headgate_api.limits import (
-    ATTRIBUTE_NAME_CHARS_MAX,
-    EXTENSION_DEPTH_MAX,
-    EXTENSION_MEMBERS_MAX,
-    VALUE_CACHED_CHARS_MAX,
-    VALUES_CACHED_MAX,
-)
 
 REQUIRED_ATTRIBUTES: Final = frozenset({"specversion", "id", "source", "type"})
 """Context attributes that every event has."""
@@ -25,6 +19,7 @@ CONTEXT_ATTRIBUTES: Final = ("specversion", "id", "source", "type", *OPTIONAL_AT
 """Attributes that CloudEvents defines; every other one is an extension. Key extraction takes them in this order."""
 TEXT_ATTRIBUTES: Final = frozenset(CONTEXT_ATTRIBUTES) - {"time"}
 """Context attributes whose values are strings where they are present; an extension may be anything."""
+_T = TypeVar("_T")
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
 
@@ -51,12 +46,9 @@ _is_common_time: Final = re.compile(COMMON_TIME).fullmatch
 
 
 class MediaType:
-    """A media type, read once.
+    """A media type, read once: `essence` is "type/subtype"; that and the `charset`, "" for none, are in lower case.
 
-    Attributes:
-        essence: "type/subtype" in lower case.
-        is_json: The subtype is "json" or ends in "+json" (the JSON event format's definition).
-        charset: In lower case, "" without one.
+    `is_json`: the subtype is "json" or ends in "+json" (the JSON event format's definition).
     """
 
     __slots__ = ("charset", "essence", "is_json")
@@ -67,7 +59,15 @@ class MediaType:
         self.is_json = essence.endswith(("/json", "+json"))
 
 
-def _read_media_type(text: str) -> MediaType | None:
+def _remembered(read: Callable[[str], _T]) -> Callable[[str], _T]:
+    """What is read of short texts is remembered."""
+    known = lru_cache(limits.VALUES_CACHED_MAX)(read)
+    return wraps(read)(lambda text: known(text) if len(text) <= limits.VALUE_CACHED_CHARS_MAX else read(text))
+
+
+@_remembered
+def media_type(text: str) -> MediaType | None:
+    """Reads a media type (RFC 2046), or gives None when `text` is none."""
     match = _MEDIA_TYPE.fullmatch(text)
     if match is None:
         return None
@@ -79,12 +79,10 @@ def _read_media_type(text: str) -> MediaType | None:
     return MediaType(match[1].lower(), charset)
 
 
-_known_media_type = lru_cache(VALUES_CACHED_MAX)(_read_media_type)
-
-
-def media_type(text: str) -> MediaType | None:
-    """Reads a media type (RFC 2046), or gives None when `text` is none."""
-    return _known_media_type(text) if len(text) <= VALUE_CACHED_CHARS_MAX else _read_media_type(text)
+def is_json(content_type: str | None) -> bool:
+    """Whether a content type says that data is JSON."""
+    media = media_type(content_type) if content_type is not None else None
+    return media is not None and media.is_json
 
 
 def _is_uri(text: str) -> bool:
@@ -95,15 +93,11 @@ def _is_uri_reference(text: str) -> bool:
     return _URI_REFERENCE.fullmatch(text) is not None
 
 
-_is_known_reference = lru_cache(VALUES_CACHED_MAX)(_is_uri_reference)
+is_source: Final = _remembered(_is_uri_reference)
+"""Whether a text is a URI-reference (RFC 3986), as `source` must be."""
 
 
-def is_source(text: str) -> bool:
-    """Whether a text is a URI-reference (RFC 3986), as `source` must be."""
-    return _is_known_reference(text) if len(text) <= VALUE_CACHED_CHARS_MAX else _is_uri_reference(text)
-
-
-@lru_cache(VALUES_CACHED_MAX)
+@lru_cache(limits.VALUES_CACHED_MAX)
 def is_name(text: str) -> bool:
     """Whether an attribute can have this name."""
     return _NAME.fullmatch(text) is not None
@@ -117,15 +111,12 @@ def make_event(
     plain: bool = False,
     media: MediaType | None = None,
 ) -> Event:
-    """Checks attributes and makes the event.
+    """Checks attributes and makes the event; EventError names the first attribute that breaks a rule, and the rule.
 
     Args:
         attributes: All attributes by name as they came, without the data; what is None is not set. Consumed.
         plain: The caller knows that no string holds anything but printable ASCII and spaces.
         media: The attribute datacontenttype, when the caller has read it already.
-
-    Raises:
-        EventError: Names the first attribute that breaks a rule, and the rule.
     """
     # Every event goes through here: checks are written out instead of called, which halves their cost.
     pop = attributes.pop
@@ -201,7 +192,7 @@ def _extensions(attributes: dict[str, object], specversion: str) -> dict[str, Ex
     """Checks what is left of the attributes; the same dict is the result when nothing in it is None."""
     unset, count = False, 0
     for name, value in attributes.items():
-        if len(name) > ATTRIBUTE_NAME_CHARS_MAX or not is_name(name):
+        if len(name) > limits.ATTRIBUTE_NAME_CHARS_MAX or not is_name(name):
             _refuse_name(name)
         if type(value) is str or type(value) is bool:
             continue
@@ -213,8 +204,8 @@ def _extensions(attributes: dict[str, object], specversion: str) -> dict[str, Ex
         elif type(value) is dict and specversion == "0.3":
             attributes[name], members = _map(value, name, 1)
             count += members
-            if count > EXTENSION_MEMBERS_MAX:
-                raise EventError(f"maps must not have more than {EXTENSION_MEMBERS_MAX} members", attribute=name)
+            if count > limits.EXTENSION_MEMBERS_MAX:
+                raise EventError(f"maps must not have more than {limits.EXTENSION_MEMBERS_MAX} members", attribute=name)
         else:
             raise EventError(f"must be a string, an integer or a boolean, not {_json_type(value)}", attribute=name)
     # The loop has shown what the values are; a call of cast() is what an event has no time for.
@@ -224,15 +215,15 @@ def _extensions(attributes: dict[str, object], specversion: str) -> dict[str, Ex
 
 def _map(value: dict[object, object], attribute: str, depth: int) -> tuple[dict[str, ExtensionValue], int]:
     """Checks an extension that is a map, and gives it without unset members, with their number."""
-    if depth > EXTENSION_DEPTH_MAX:
-        raise EventError(f"maps must not be nested deeper than {EXTENSION_DEPTH_MAX}", attribute=attribute)
-    if len(value) > EXTENSION_MEMBERS_MAX:
-        raise EventError(f"maps must not have more than {EXTENSION_MEMBERS_MAX} members", attribute=attribute)
+    if depth > limits.EXTENSION_DEPTH_MAX:
+        raise EventError(f"maps must not be nested deeper than {limits.EXTENSION_DEPTH_MAX}", attribute=attribute)
+    if len(value) > limits.EXTENSION_MEMBERS_MAX:
+        raise EventError(f"maps must not have more than {limits.EXTENSION_MEMBERS_MAX} members", attribute=attribute)
     found: dict[str, ExtensionValue] = {}
     count = 0
     for name, inner in value.items():
-        if not isinstance(name, str) or len(name) > ATTRIBUTE_NAME_CHARS_MAX:
-            rule = f"the name of a member must not be longer than {ATTRIBUTE_NAME_CHARS_MAX} characters"
+        if not isinstance(name, str) or len(name) > limits.ATTRIBUTE_NAME_CHARS_MAX:
+            rule = f"the name of a member must not be longer than {limits.ATTRIBUTE_NAME_CHARS_MAX} characters"
             raise EventError(rule, attribute=attribute)
         _check_characters({attribute: name})
         count += 1
@@ -259,11 +250,11 @@ def _map(value: dict[object, object], attribute: str, depth: int) -> tuple[dict[
 
 def _refuse_name(name: str) -> NoReturn:
     rule = (
-        f"an attribute name must not be longer than {ATTRIBUTE_NAME_CHARS_MAX} characters"
-        if len(name) > ATTRIBUTE_NAME_CHARS_MAX
+        f"an attribute name must not be longer than {limits.ATTRIBUTE_NAME_CHARS_MAX} characters"
+        if len(name) > limits.ATTRIBUTE_NAME_CHARS_MAX
         else "an attribute name must consist of lower-case letters a-z and digits, at least one"
     )
-    raise EventError(rule, attribute=name[:ATTRIBUTE_NAME_CHARS_MAX])
+    raise EventError(rule, attribute=name[: limits.ATTRIBUTE_NAME_CHARS_MAX])
 
 
 def _check_characters(values: Mapping[str, ExtensionValue | None]) -> None:
@@ -277,13 +268,13 @@ def _check_characters(values: Mapping[str, ExtensionValue | None]) -> None:
             )
 
 
+_JSON_TYPES: Final = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number with fraction or exponent",
+    list: "an array",
+}
+
+
 def _json_type(value: object) -> str:
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, int):
-        return "an integer"
-    if isinstance(value, float):
-        return "a number with fraction or exponent"
-    if isinstance(value, list):
-        return "an array"
-    return "an object"
+    return _JSON_TYPES.get(type(value), "an object")

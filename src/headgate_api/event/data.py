@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from headgate_api.event import json_text
-from headgate_api.event.attributes import media_type
+from headgate_api.event.attributes import is_json
 from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.model import DataKind
 
@@ -27,14 +27,9 @@ def kind_of(content_type: str | None, data: bytes) -> DataKind:
     """Kind of data that came as bytes: in a binary request's body or as Base64.
 
     Without a media type nothing is assumed. Bytes that call themselves JSON and are not stay what they are: BINARY.
-
-    Raises:
-        EventError: JSON that breaks one of the rules of `json_text`.
+    Raises EventError for JSON that breaks one of the rules of `json_text`.
     """
-    if content_type is None:
-        return DataKind.BINARY
-    media = media_type(content_type)
-    if media is None or not media.is_json:
+    if not is_json(content_type):
         return DataKind.BINARY
     try:
         json_text.parse(data)
@@ -54,12 +49,18 @@ def too_complex(error: json_text.ComplexJsonError) -> EventTooLargeError:
     return EventTooLargeError(f"{error} (JSON_CONTAINERS_MAX)", hint=hint)
 
 
-def decode_base64(encoded: object) -> bytes:
-    """Decodes data that is written as Base64 (RFC 4648, padded, no line breaks).
+def takes_base64(attributes: dict[str, object]) -> bool:
+    """Whether data is Base64 by `datacontentencoding`, which an event of version 0.3 may have: it is taken away."""
+    if attributes.get("specversion") != "0.3":
+        return False
+    encoding = attributes.pop("datacontentencoding", None)
+    if encoding not in (None, "base64"):
+        raise EventError('the only value is "base64"', attribute="datacontentencoding")
+    return encoding is not None
 
-    Raises:
-        EventError: It is not.
-    """
+
+def decode_base64(encoded: object) -> bytes:
+    """Decodes data that is written as Base64 (RFC 4648, padded, no line breaks); raises EventError where it is not."""
     if type(encoded) is not str:
         raise EventError("must be a string of Base64", attribute="data")
     try:

@@ -1,4 +1,4 @@
-"""Errors of an invalid event; each names the attribute and the rule it breaks."""
+"""Errors of an invalid event."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from headgate_api.errors import InvalidInputError
 
 
 class EventError(InvalidInputError):
-    """A request that holds no valid CloudEvent.
+    """A request that holds no valid CloudEvent: the `attribute` ("data", "" for the whole message) breaks the `rule`.
 
-    Attributes:
-        attribute: The attribute that breaks the rule, "data" for the payload, "" when it is the message as a whole.
-        rule: The rule, in the words of the specification where it has them.
-        index: Position of the event in its batch, None outside a batch.
+    `index` is the position of the event in its batch, None outside a batch.
     """
 
     code = "invalid-event"
@@ -26,7 +23,6 @@ class EventError(InvalidInputError):
         self.index = index
 
     def at(self, index: int) -> Self:
-        """The same error of the event at `index` of a batch."""
         return type(self)(self.rule, attribute=self.attribute, index=index, hint=self.hint)
 
 

@@ -12,8 +12,8 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
-from headgate_api.event.attributes import MediaType, make_event, media_type
-from headgate_api.event.data import decode_base64, kind_of
+from headgate_api.event.attributes import make_event, media_type
+from headgate_api.event.data import decode_base64, kind_of, takes_base64
 from headgate_api.event.errors import EventError, EventFormatError, EventTooLargeError
 from headgate_api.event.json_format import decode_batch, decode_event
 from headgate_api.event.model import DataKind, Event, ExtensionValue
@@ -31,11 +31,8 @@ _NEVER_ENCODED: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(c
 def decode_request(headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Sequence[Event]:
     """Reads the events of an HTTP request: one in binary or structured mode, any number in batched mode.
 
-    Args:
-        headers: Names in any case, values without line folding, in order, duplicates included.
-
-    Raises:
-        EventError: Names the attribute and the rule; `http_status` is 400, 413 or 415.
+    `headers` are names in any case with values, without line folding, in order, duplicates included. EventError names
+    the attribute and the rule; its `http_status` is 400, 413 or 415.
     """
     content_type: bytes | None = None
     attributes: list[tuple[bytes, bytes]] = []
@@ -54,17 +51,10 @@ def decode_request(headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Seque
     if content_type is None:
         return [_decode_binary(attributes, None, body)]
     text = content_type.decode("latin-1").strip(" \t")
-    media = media_type(text)
-    if media is None:
-        raise EventError("must be a media type as in RFC 2046 (type/subtype)", attribute="datacontenttype")
-    if is_structured(media):
-        return _decode_structured(media, body)
-    return [_decode_binary(attributes, text, body)]
-
-
-def _decode_structured(media: MediaType, body: bytes) -> Sequence[Event]:
-    check_format(media, (STRUCTURED_JSON, BATCH_JSON))
-    return decode_batch(body) if media.essence == BATCH_JSON else [decode_event(body)]
+    event_format = structured_format(text, (STRUCTURED_JSON, BATCH_JSON))
+    if event_format is None:
+        return [_decode_binary(attributes, text, body)]
+    return decode_batch(body) if event_format == BATCH_JSON else [decode_event(body)]
 
 
 def _decode_binary(headers: list[tuple[bytes, bytes]], content_type: str | None, body: bytes) -> Event:
@@ -102,28 +92,12 @@ def _decode_value(raw: bytes, name: str) -> str:
 
 
 def encode_binary(event: Event) -> tuple[list[tuple[str, str]], bytes]:
-    """Writes an event in binary mode.
+    """Headers (lower-case names, values in printable ASCII) and body of an event in binary mode; b"" for no data.
 
-    Returns:
-        Headers (lower-case names, values in printable ASCII) and the body, which is empty when there is no data.
-        JSON data without a media type gets "application/json", as the JSON event format implies it. An extension
-        that is a map becomes its JSON text: see `holds_map`.
+    JSON data without a media type gets "application/json", as the JSON event format implies it. An extension that is a
+    map becomes its JSON text: see `holds_map`.
     """
-    headers = [
-        ("ce-specversion", event.specversion),
-        ("ce-id", _encode_value(event.id)),
-        ("ce-source", _encode_value(event.source)),
-        ("ce-type", _encode_value(event.type)),
-    ]
-    if event.subject is not None:
-        headers.append(("ce-subject", _encode_value(event.subject)))
-    if event.time is not None:
-        headers.append(("ce-time", _encode_value(event.time)))
-    if event.dataschema is not None:
-        name = "ce-dataschema" if event.specversion == "1.0" else "ce-schemaurl"
-        headers.append((name, _encode_value(event.dataschema)))
-    for name, value in event.extensions.items():
-        headers.append((f"ce-{name}", _encode_value(canonical(value))))
+    headers = [(f"ce-{name}", _encode_value(text)) for name, text in attribute_texts(event)]
     if event.datacontenttype is not None:
         headers.append(("content-type", event.datacontenttype))
     elif event.data_kind is DataKind.JSON:
@@ -157,43 +131,47 @@ _NOT_HEADERS: Final = {
 
 
 def event_of_binary(attributes: dict[str, object], content_type: str | None, body: bytes | None) -> Event:
-    """Checks an event in binary mode and makes it.
-
-    Args:
-        attributes: By name, as text; consumed.
-
-    Raises:
-        EventError: Names the attribute and the rule.
-    """
+    """Checks an event in binary mode and makes it, of attributes as text, which it consumes; raises EventError."""
     for name, rule in _NOT_HEADERS.items():
         if name in attributes:
             raise EventError(rule, attribute=name)
     if content_type is not None:
         attributes["datacontenttype"] = content_type
-    data = body
-    if attributes.get("specversion") == "0.3" and "datacontentencoding" in attributes:
-        if attributes.pop("datacontentencoding") != "base64":
-            raise EventError('the only value is "base64"', attribute="datacontentencoding")
-        data = decode_base64((body or b"").decode("latin-1"))
+    data = decode_base64((body or b"").decode("latin-1")) if takes_base64(attributes) else body
     if body is None or data is None:
         return make_event(attributes, DataKind.NONE, None)
     return make_event(attributes, kind_of(content_type, data), data)
 
 
-def is_structured(media: MediaType) -> bool:
-    """Whether a content type says that the body is an event with its attributes, or several."""
-    return media.essence.startswith("application/cloudevents")
+def attribute_texts(event: Event) -> list[tuple[str, str]]:
+    """Names and texts of all attributes in binary mode but datacontenttype; a map becomes its JSON text."""
+    context = (
+        ("specversion", event.specversion),
+        ("id", event.id),
+        ("source", event.source),
+        ("type", event.type),
+        ("subject", event.subject),
+        ("time", event.time),
+        ("dataschema" if event.specversion == "1.0" else "schemaurl", event.dataschema),
+    )
+    texts = [(name, text) for name, text in context if text is not None]
+    return texts + [(name, canonical(value)) for name, value in event.extensions.items()]
 
 
-def check_format(media: MediaType, formats: Sequence[str]) -> None:
-    """Refuses a format of structured mode that is not one of `formats`.
+def structured_format(content_type: str, formats: Sequence[str]) -> str | None:
+    """The format, one of `formats`, of a body that is an event with its attributes, or several; None in binary mode.
 
-    Raises:
-        EventFormatError: The format or the charset is another one.
+    Raises EventError where the content type is none, EventFormatError for another format or charset.
     """
+    media = media_type(content_type)
+    if media is None:
+        raise EventError("must be a media type as in RFC 2046 (type/subtype)", attribute="datacontenttype")
+    if not media.essence.startswith("application/cloudevents"):
+        return None
     if media.charset not in _UTF8_CHARSETS:
         raise EventFormatError("the charset must be utf-8")
     if media.essence not in formats:
         raise EventFormatError(
             f"the event format {media.essence[:64]!r} is not supported", hint=f"use {' or '.join(formats)}"
         )
+    return media.essence

@@ -2,9 +2,7 @@
 
 Filters are evaluated by cel-cpp on what Python decoded and by Spark on the bytes. What the two would read differently
 is refused at the door: duplicate keys, U+0000 and lone surrogates in strings, numbers that no double can hold, deep
-nesting, numbers and names that are longer than Spark's parser takes.
-
-The checks that cost something run only where a cheap scan of the bytes finds that they could fail.
+nesting, too long numbers and names. Dear checks run only where a cheap scan of the bytes finds that they could fail.
 """
 
 from __future__ import annotations
@@ -18,15 +16,7 @@ from typing import Final, NoReturn, TypeVar, overload
 
 import msgspec
 
-from headgate_api.limits import (
-    ATTRIBUTE_NAME_CHARS_MAX,
-    DECODE_BYTES_INLINE,
-    DECODE_CONTAINERS_INLINE,
-    JSON_CONTAINERS_MAX,
-    JSON_DEPTH_MAX,
-    JSON_NAME_CHARS_MAX,
-    JSON_NUMBER_CHARS_MAX,
-)
+from headgate_api import limits
 
 _NAME_CHARS_SHOWN: Final = 64
 _T = TypeVar("_T")
@@ -59,15 +49,13 @@ def allow_deep_json() -> None:
     msgspec and the conversion to CEL count their recursion against that limit, together with the frames of their
     callers, and its default is 1,000. These frames are small: 4,000 of them are far below the smallest thread stack.
     """
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * JSON_DEPTH_MAX))
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * limits.JSON_DEPTH_MAX))
 
 
 def parse(text: bytes) -> object:
     """Decodes a JSON text and checks all rules of this module but its depth, for which see `check_depth`.
 
-    Raises:
-        MalformedJsonError: It is not JSON.
-        AmbiguousJsonError: It is JSON that breaks a rule.
+    Raises MalformedJsonError where it is not JSON, AmbiguousJsonError where it is JSON that breaks a rule.
     """
     try:
         return _parse(text)
@@ -76,7 +64,8 @@ def parse(text: bytes) -> object:
 
 
 def _parse(text: bytes) -> object:
-    _check_containers(text)
+    if is_complex(text):
+        raise ComplexJsonError(f"JSON must not have more than {limits.JSON_CONTAINERS_MAX} arrays and objects")
     try:
         tree: object = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -95,9 +84,9 @@ def _parse(text: bytes) -> object:
 def is_light(text: bytes) -> bool:
     """Whether decoding a text takes so little that an event loop can do it: by its bytes, arrays and objects."""
     size = len(text)
-    if size <= 2 * DECODE_CONTAINERS_INLINE:
+    if size <= 2 * limits.DECODE_CONTAINERS_INLINE:
         return True
-    return size <= DECODE_BYTES_INLINE and text.count(b"[") + text.count(b"{") <= DECODE_CONTAINERS_INLINE
+    return size <= limits.DECODE_BYTES_INLINE and _containers(text) <= limits.DECODE_CONTAINERS_INLINE
 
 
 def _without_escapes(text: bytes) -> bytes:
@@ -109,35 +98,22 @@ def _without_strings(text: bytes, instead: bytes = b"") -> bytes:
     return instead.join(_without_escapes(text).split(_QUOTE)[::2])
 
 
-def _count_containers(text: bytes, enough: int) -> int:
-    """How many arrays and objects a JSON text has; brackets in strings count until there are more than `enough`."""
-    count = text.count(b"[") + text.count(b"{")
-    if count > enough:
-        bare = _without_strings(text)
-        count = bare.count(b"[") + bare.count(b"{")
-    return count
+def _containers(text: bytes) -> int:
+    return text.count(b"[") + text.count(b"{")
 
 
 def is_complex(text: bytes) -> bool:
     """Whether a text has more arrays and objects than are decoded in one go."""
-    enough = JSON_CONTAINERS_MAX
-    return len(text) > 2 * enough and _count_containers(text, enough) > enough
-
-
-def _check_containers(text: bytes) -> None:
-    if is_complex(text):
-        raise ComplexJsonError(f"JSON must not have more than {JSON_CONTAINERS_MAX} arrays and objects")
+    if len(text) <= 2 * limits.JSON_CONTAINERS_MAX or _containers(text) <= limits.JSON_CONTAINERS_MAX:
+        return False  # also with the brackets in its strings
+    return _containers(_without_strings(text)) > limits.JSON_CONTAINERS_MAX
 
 
 def check_depth(text: bytes) -> None:
-    """Refuses a well-formed JSON text that is nested deeper than `JSON_DEPTH_MAX`.
-
-    Raises:
-        AmbiguousJsonError: It is.
-    """
-    if len(text) <= 2 * JSON_DEPTH_MAX or text.count(b"[") + text.count(b"{") <= JSON_DEPTH_MAX:
+    """Refuses a well-formed JSON text that is nested deeper than JSON_DEPTH_MAX, by AmbiguousJsonError."""
+    if len(text) <= 2 * limits.JSON_DEPTH_MAX or _containers(text) <= limits.JSON_DEPTH_MAX:
         return
-    if _deepest(_without_strings(text).translate(_STEPS, _NOT_BRACKETS)) > JSON_DEPTH_MAX:
+    if _deepest(_without_strings(text).translate(_STEPS, _NOT_BRACKETS)) > limits.JSON_DEPTH_MAX:
         _refuse_depth()
 
 
@@ -158,9 +134,7 @@ def may_repeat_a_member(text: bytes, tree: object) -> bool:
     Every member has one colon outside its strings, and colons inside strings are kept, unless they were escaped. So
     fewer colons in the text made from the tree mean that a member was dropped for a later one of the same name.
 
-    Args:
-        text: JSON without escaped colons.
-        tree: What msgspec made of it; a struct must leave out what was not there.
+    `text` has no escaped colons; `tree` is what msgspec made of it. A struct must leave out what was not there.
     """
     again = _encode(tree)
     return again != text and again.count(b":") != text.count(b":")
@@ -171,11 +145,9 @@ class _Members(list[tuple[str, object]]):
 
 
 def repeated_members(text: bytes, tree: object) -> Iterator[str]:
-    """The members that an object of a text has again, as paths such as `spec.filters[0].exact`.
+    """The members that an object of a JSON text has again, as paths such as `spec.filters[0].exact`.
 
-    Args:
-        text: JSON.
-        tree: What msgspec made of it.
+    `tree` is what msgspec made of it.
     """
     if b"\\u003a" in text or b"\\u003A" in text or may_repeat_a_member(text, tree):
         yield from _repeated(text)
@@ -221,33 +193,26 @@ def decode_strictly(text: bytes, type_: type[_T]) -> _T: ...
 @overload
 def decode_strictly(text: bytes, type_: object) -> object: ...
 def decode_strictly(text: bytes, type_: object) -> object:
-    """Decodes a JSON text to a type; as msgspec does it, but an object has no member twice.
-
-    Raises:
-        AmbiguousJsonError: An object has a member twice.
-        DecodeError: Of msgspec: it is no JSON, or not of the type.
-    """
+    """Decodes a JSON text to a type, as msgspec does it; AmbiguousJsonError where an object has a member twice."""
     _refuse_repeated(repeated_members(text, _decode(text)))
     return msgspec.json.decode(text, type=type_)
 
 
 def check_lengths(text: bytes) -> None:
-    """Refuses a well-formed JSON text with a number or a name that Spark's parser does not take.
-
-    Raises:
-        AmbiguousJsonError: It has one.
-    """
-    if len(text) <= JSON_NUMBER_CHARS_MAX:
+    """Refuses a well-formed JSON text with a number or a name that Spark's parser does not take: AmbiguousJsonError."""
+    if len(text) <= limits.JSON_NUMBER_CHARS_MAX:
         return
     if _has_long_number(text) and _has_long_number(_without_strings(text, _QUOTE)):
-        raise AmbiguousJsonError(f"a number must not be written with more than {JSON_NUMBER_CHARS_MAX} characters")
-    if len(text) > JSON_NAME_CHARS_MAX and any(map(_is_long, _long_names(text))):
-        raise AmbiguousJsonError(f"a member's name must not be longer than {JSON_NAME_CHARS_MAX} characters")
+        raise AmbiguousJsonError(
+            f"a number must not be written with more than {limits.JSON_NUMBER_CHARS_MAX} characters"
+        )
+    if len(text) > limits.JSON_NAME_CHARS_MAX and any(map(_is_long, _long_names(text))):
+        raise AmbiguousJsonError(f"a member's name must not be longer than {limits.JSON_NAME_CHARS_MAX} characters")
 
 
 def _has_long_number(text: bytes) -> bool:
     """Whether more than JSON_NUMBER_CHARS_MAX characters of numbers stand in a row: looks at one in so many places."""
-    size, at = JSON_NUMBER_CHARS_MAX, JSON_NUMBER_CHARS_MAX
+    size, at = limits.JSON_NUMBER_CHARS_MAX, limits.JSON_NUMBER_CHARS_MAX
     while at < len(text):
         before, behind = text[at - size : at], text[at : at + size + 1]
         left = len(before) - len(before.rstrip(_OF_NUMBERS))
@@ -261,21 +226,21 @@ def _has_long_number(text: bytes) -> bool:
 def _long_names(text: bytes) -> Iterator[bytes]:
     """Names of members, as written, with more than JSON_NAME_CHARS_MAX bytes: looks at one in so many places."""
     quotes = _without_escapes(text)
-    at = JSON_NAME_CHARS_MAX
+    at = limits.JSON_NAME_CHARS_MAX
     while at < len(quotes) and (end := quotes.find(_QUOTE, at)) >= 0:
         begin = quotes.rfind(_QUOTE, 0, at)
-        is_long = begin >= 0 and end - begin > JSON_NAME_CHARS_MAX + 1
+        is_long = begin >= 0 and end - begin > limits.JSON_NAME_CHARS_MAX + 1
         if is_long and quotes[end + 1 :].lstrip(_SPACE)[:1] == b":" and quotes.count(_QUOTE, 0, begin) % 2 == 0:
             yield text[begin : end + 1]
-        at = end + 1 + JSON_NAME_CHARS_MAX
+        at = end + 1 + limits.JSON_NAME_CHARS_MAX
 
 
 def _is_long(name: bytes) -> bool:
-    return len(json.loads(name).encode("utf-16-le")) // 2 > JSON_NAME_CHARS_MAX
+    return len(json.loads(name).encode("utf-16-le")) // 2 > limits.JSON_NAME_CHARS_MAX
 
 
 def _refuse_depth() -> NoReturn:
-    raise AmbiguousJsonError(f"JSON must not be nested deeper than {JSON_DEPTH_MAX}") from None
+    raise AmbiguousJsonError(f"JSON must not be nested deeper than {limits.JSON_DEPTH_MAX}") from None
 
 
 def _refuse(text: bytes, error: Exception) -> NoReturn:
@@ -298,7 +263,6 @@ def refuse_constant(name: str) -> NoReturn:
 
 
 def _refuse_repeated(paths: Iterator[str]) -> None:
-    """Names the member that an object has twice."""
     for path in paths:
         raise AmbiguousJsonError(f"an object must not have the member {path!r} twice")
 
@@ -312,14 +276,10 @@ _WHITE: Final = re.compile(r"[ \t\r\n]*")
 
 
 def locate(body: bytes) -> tuple[int | None, str]:
-    """Looks for the first member whose value or name `parse` refuses, or that appears twice.
+    """Looks for the first member whose value or name `parse` has refused as ambiguous, or that appears twice.
 
-    Args:
-        body: JSON (of an event or of a batch) that `parse` has refused as ambiguous.
-
-    Returns:
-        The event's position in its batch, None outside a batch, and the attribute's name, "" where there is none; of a
-        name that no attribute can have what can be shown: its begin, lone surrogates as escapes.
+    Gives the event's position in its batch, None outside a batch, and the attribute's name, "" where there is none; of
+    a name that no attribute can have what can be shown: its begin, lone surrogates as escapes.
     """
     try:
         text = body.decode()
@@ -337,7 +297,7 @@ def locate(body: bytes) -> tuple[int | None, str]:
 
 
 def _shown(name: str) -> str:
-    return name[:ATTRIBUTE_NAME_CHARS_MAX].encode(errors="backslashreplace").decode()
+    return name[: limits.ATTRIBUTE_NAME_CHARS_MAX].encode(errors="backslashreplace").decode()
 
 
 def _find_member(text: str) -> str:

@@ -66,9 +66,8 @@ def holds_map(event: Event) -> bool:
 class EventColumns(Sequence[Event]):
     """Events held column by column: a batch so read is stored without making an object an event.
 
-    Args:
-        columns: One sequence for each field of `Event`, in that order and of equal lengths; at least one event.
-        extension_names: Names of which every event's extensions are a subset.
+    There is a column for each field of `Event`, in that order, and at least one event. The names of every event's
+    extensions are among `extension_names`.
     """
 
     __slots__ = ("columns", "extension_names")
@@ -81,7 +80,6 @@ class EventColumns(Sequence[Event]):
         return len(self.columns[0])
 
     def column(self, name: str) -> Sequence[Any]:
-        """The values of one field of `Event`."""
         return self.columns[Event.__struct_fields__.index(name)]
 
     def __iter__(self) -> Iterator[Event]:

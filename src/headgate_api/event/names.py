@@ -13,11 +13,7 @@ NAMESPACE_DEFAULT: Final = "default"
 
 
 def full_name(name: str, namespace: str = NAMESPACE_DEFAULT) -> str:
-    """The full name, `namespace/name`; whether there is such a broker is for others to say.
-
-    Args:
-        namespace: That is understood where none is given.
-    """
+    """The full name, `namespace/name`; whether there is such a broker is for others to say."""
     return name if "/" in name else f"{namespace}/{name}"
 
 

@@ -45,11 +45,7 @@ def micros(text: str) -> int | None:
 
 
 def text(time_us: int, timespec: Literal["milliseconds", "microseconds"] = "microseconds") -> str:
-    """The timestamp of an instant in UTC, cut to `timespec`.
-
-    Args:
-        time_us: Microseconds since 1970 UTC; shown as they are where there is no timestamp (a clock out of its mind).
-    """
+    """The timestamp of microseconds since 1970 UTC, cut to `timespec`; where there is none (a wrong clock), these."""
     try:
         return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec=timespec).replace("+00:00", "Z")
     except OverflowError:

@@ -29,11 +29,7 @@ def media_type(header: str) -> str:
 
 
 def decode_as(body: bytes, type_: type[_T], problem: str) -> _T:
-    """A JSON body as a type of ours; `problem` begins the error, before the reason.
-
-    Raises:
-        InvalidInputError: It is no JSON, not of this type, or an object has a member twice.
-    """
+    """A JSON body as a type of ours; raises InvalidInputError, which `problem` begins, before the reason."""
     try:
         return decode_strictly(body, type_)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, AmbiguousJsonError) as error:
@@ -56,12 +52,7 @@ class Read(NamedTuple):
 
 
 def decode_json(body: bytes, validation: FieldValidation = FieldValidation.STRICT) -> Read:
-    """A JSON document; `validation` says what a member does that an object has twice.
-
-    Raises:
-        MalformedObjectError: It is none, it nests too deep, it has too many lists and objects, or an object has a
-            member twice.
-    """
+    """A JSON document; `validation` says what a member does that an object has twice. Raises MalformedObjectError."""
     # msgspec reads a body in one call, which holds the interpreter; lists and objects cost most.
     if body.count(b"[") + body.count(b"{") > OBJECT_NODES_MAX:
         raise MalformedObjectError(f"the body has more than {OBJECT_NODES_MAX} lists and objects")
@@ -81,11 +72,7 @@ def decode_json(body: bytes, validation: FieldValidation = FieldValidation.STRIC
 
 
 def decode_yaml(body: bytes) -> object:
-    """The only document of a YAML stream.
-
-    Raises:
-        MalformedObjectError: It is no YAML, not exactly one document, has merge keys, too many values or levels.
-    """
+    """The only document of a YAML stream; raises MalformedObjectError, also for merge keys."""
     try:
         return only_document(body, YamlLimits(OBJECT_DEPTH_MAX, OBJECT_NODES_MAX, merges=False))
     except YamlTextError as error:
@@ -93,11 +80,7 @@ def decode_yaml(body: bytes) -> object:
 
 
 def decode_json_or_yaml(body: bytes, validation: FieldValidation) -> Read:
-    """A document that may be either; most clients that may send YAML send JSON, which is read a hundred times faster.
-
-    Raises:
-        MalformedObjectError: It is neither, or an object has a member twice.
-    """
+    """A document that may be either; most clients that may send YAML send JSON, which is read far faster."""
     if body.lstrip().startswith(b"{"):
         with suppress(MalformedObjectError):
             return decode_json(body, validation)
@@ -105,11 +88,7 @@ def decode_json_or_yaml(body: bytes, validation: FieldValidation) -> Read:
 
 
 def yaml_documents(body: bytes) -> Iterator[object]:
-    """The documents of a YAML stream that are not empty, a file of the caller's own; JSON is YAML too.
-
-    Raises:
-        MalformedObjectError: It is no YAML; the message has the line.
-    """
+    """The documents of a YAML stream that are not empty, a file of the caller's own; raises MalformedObjectError."""
     try:
         yield from documents(body, YamlLimits(MANIFEST_DEPTH_MAX, None, merges=True))
     except YamlTextError as error:
@@ -117,11 +96,7 @@ def yaml_documents(body: bytes) -> Iterator[object]:
 
 
 def kind_of(document: object) -> Kind:
-    """The kind of a document.
-
-    Raises:
-        MalformedObjectError: It is none that can be stored.
-    """
+    """The kind of a document; raises MalformedObjectError where it is none that can be stored."""
     found = document.get("kind") if isinstance(document, Mapping) else None
     if not isinstance(found, str) or found not in set(Kind):
         problem = f"kind is {found!r}" if found else "kind is missing"

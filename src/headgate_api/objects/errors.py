@@ -14,17 +14,11 @@ from headgate_api.objects.kinds import Kind
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One field that breaks a rule.
+    """One field that breaks a rule."""
 
-    Attributes:
-        field: Path from the object's root: `spec.filter.expression`.
-        reason: Kubernetes' word for the rule: `FieldValueRequired`, `FieldValueInvalid`, ...
-        message: The rule and the value, without the path.
-    """
-
-    field: str
-    reason: str
-    message: str
+    field: str  # path from the object's root: `spec.filter.expression`
+    reason: str  # Kubernetes' word for the rule: `FieldValueRequired`, `FieldValueInvalid`, ...
+    message: str  # the rule and the value, without the path
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
@@ -157,15 +151,10 @@ class StaleObjectError(ConflictError):
 
 @dataclass(frozen=True, slots=True)
 class FieldConflict:
-    """A field that somebody else owns.
+    """A field that somebody else owns."""
 
-    Attributes:
-        owner: As Kubernetes names him.
-        field: `.spec.filter`.
-    """
-
-    owner: str
-    field: str
+    owner: str  # as Kubernetes names him
+    field: str  # `.spec.filter`
 
 
 class ApplyConflictError(ConflictError):
@@ -258,18 +247,12 @@ class QuotaError(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class QuotaExcess:
-    """A resource of which a write would use more than it may.
-
-    Attributes:
-        requested: How much more the write would use.
-        used: What the namespace uses before it.
-        limit: As the quota says it.
-    """
+    """A resource of which a write would use more than it may."""
 
     resource: str
-    requested: int
-    used: int
-    limit: str
+    requested: int  # how much more the write would use
+    used: int  # what the namespace uses before it
+    limit: str  # as the quota says it
 
 
 class ExceededQuotaError(QuotaError):

@@ -20,8 +20,8 @@ from headgate_api.objects.access_objects import ClusterRoleBinding as ClusterRol
 from headgate_api.objects.access_objects import EventPolicy as EventPolicy
 from headgate_api.objects.access_objects import RbacRole as RbacRole
 from headgate_api.objects.access_objects import RoleBinding as RoleBinding
+from headgate_api.objects.metadata import NO_MEMBERS, ApiObject, ApiStruct, ObjectStatus, doc
 from headgate_api.objects.metadata import UNKNOWN_FIELDS as UNKNOWN_FIELDS
-from headgate_api.objects.metadata import ApiObject, ApiStruct, ObjectStatus, field_doc
 from headgate_api.objects.metadata import Condition as Condition
 from headgate_api.objects.metadata import JsonObject as JsonObject
 from headgate_api.objects.metadata import ManagedFields as ManagedFields
@@ -75,7 +75,6 @@ class Kind(StrEnum):
 
     @property
     def plural(self) -> str:
-        """The name in URLs: `brokers`."""
         name = self.value.lower()
         return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
 
@@ -95,7 +94,6 @@ class Kind(StrEnum):
 
     @property
     def version(self) -> str:
-        """The version of its group: `v1`."""
         return _VERSIONS.get(self, VERSION)
 
     @property
@@ -137,47 +135,48 @@ FRONT_KINDS: Final = (*RBAC_KINDS, Kind.BROKER, Kind.EVENT_POLICY, Kind.RESOURCE
 """What every front knows before a write of one is answered."""
 
 
+_CA_CERTS: Final[str] = msgspec.field(default="", name="CACerts")
+
+
 class Reference(ApiStruct, frozen=True):
     """`KReference`: another object by name."""
 
-    api_version: Annotated[str, field_doc("API version of the object, such as v1.")] = ""
-    group: Annotated[str, field_doc("API group of the object, instead of apiVersion.")] = ""
-    kind: Annotated[str, field_doc("Kind of the object.", required=True)] = ""
-    namespace: Annotated[str, field_doc("Namespace of the object; the trigger's own when it is left out.")] = ""
-    name: Annotated[str, field_doc("Name of the object.", required=True)] = ""
+    api_version: Annotated[str, doc("API version of the object, such as v1.")] = ""
+    group: Annotated[str, doc("API group of the object, instead of apiVersion.")] = ""
+    kind: Annotated[str, doc("Kind of the object.", required=True)] = ""
+    namespace: Annotated[str, doc("Namespace of the object; the trigger's own when it is left out.")] = ""
+    name: Annotated[str, doc("Name of the object.", required=True)] = ""
 
 
 class Destination(ApiStruct, frozen=True):
     """Where events go: a URI, an object, or a URI relative to an object's address."""
 
-    uri: Annotated[str, field_doc("Absolute http or https URL.")] = ""
+    uri: Annotated[str, doc("Absolute http or https URL.")] = ""
     ref: Annotated[
-        Reference | None, field_doc("An object with an address; without Kubernetes only a Broker of this server.")
+        Reference | None, doc("An object with an address; without Kubernetes only a Broker of this server.")
     ] = None
-    audience: Annotated[str, field_doc("Audience of a token that the server signs for each request.")] = ""
-    ca_certs: Annotated[str, field_doc("CA of the URL's host, as PEM, beside the system's.")] = msgspec.field(
-        default="", name="CACerts"
-    )
+    audience: Annotated[str, doc("Audience of a token that the server signs for each request.")] = ""
+    ca_certs: Annotated[str, doc("CA of the URL's host, as PEM, beside the system's.")] = _CA_CERTS
 
 
 class SecretReference(ApiStruct, frozen=True):
     """A Secret of the trigger's namespace, or one of its values."""
 
-    name: Annotated[str, field_doc("Name of the Secret.", required=True)] = ""
-    key: Annotated[str, field_doc("Which of its values; each use has a default.")] = ""
+    name: Annotated[str, doc("Name of the Secret.", required=True)] = ""
+    key: Annotated[str, doc("Which of its values; each use has a default.")] = ""
 
 
 class SecretAuth(ApiStruct, frozen=True):
     """What needs nothing but a Secret."""
 
-    secret_ref: Annotated[SecretReference, field_doc("Where the values are.", required=True)] = SecretReference()
+    secret_ref: Annotated[SecretReference, doc("Where the values are.", required=True)] = SecretReference()
 
 
 class HeaderAuth(ApiStruct, frozen=True):
     """A header of any name."""
 
-    name: Annotated[str, field_doc("Name of the header.", required=True)] = ""
-    secret_ref: Annotated[SecretReference, field_doc("Its value; the key is value by default.", required=True)] = (
+    name: Annotated[str, doc("Name of the header.", required=True)] = ""
+    secret_ref: Annotated[SecretReference, doc("Its value; the key is value by default.", required=True)] = (
         SecretReference()
     )
 
@@ -185,45 +184,33 @@ class HeaderAuth(ApiStruct, frozen=True):
 class OAuth2Auth(ApiStruct, frozen=True):
     """A bearer token by OAuth 2.0 client credentials (RFC 6749, section 4.4)."""
 
-    token_url: Annotated[str, field_doc("URL of the token endpoint.", required=True)] = ""
+    token_url: Annotated[str, doc("URL of the token endpoint.", required=True)] = ""
     secret_ref: Annotated[
-        SecretReference, field_doc("Client: its values are client_id and client_secret.", required=True)
+        SecretReference, doc("Client: its values are client_id and client_secret.", required=True)
     ] = SecretReference()
-    scopes: Annotated[tuple[str, ...], field_doc("Scopes to ask for.")] = ()
-    audience: Annotated[str, field_doc("Parameter audience of the request, which some servers want.")] = ""
+    scopes: Annotated[tuple[str, ...], doc("Scopes to ask for.")] = ()
+    audience: Annotated[str, doc("Parameter audience of the request, which some servers want.")] = ""
     client_authentication: Annotated[
         str,
-        field_doc(
-            "Where the client's secret stands: in a header (basic, the default) or the body.", enum=["basic", "body"]
-        ),
+        doc("Where the client's secret stands: in a header (basic, the default) or the body.", enum=["basic", "body"]),
     ] = ""
-    ca_certs: Annotated[str, field_doc("CA of the token endpoint, as PEM, beside the system's.")] = msgspec.field(
-        default="", name="CACerts"
-    )
+    ca_certs: Annotated[str, doc("CA of the token endpoint, as PEM, beside the system's.")] = _CA_CERTS
 
 
 class AuthSpec(ApiStruct, frozen=True):
     """`spec.delivery.auth`: one of bearer, basic and oauth2 at most; the others go with each other."""
 
-    bearer: Annotated[SecretAuth | None, field_doc("Authorization: Bearer; the key is token by default.")] = None
-    basic: Annotated[SecretAuth | None, field_doc("Authorization: Basic; the values are username and password.")] = None
-    oauth2: Annotated[OAuth2Auth | None, field_doc("A token of an OAuth 2.0 server.")] = None
-    header: Annotated[HeaderAuth | None, field_doc("A header, such as X-Api-Key.")] = None
+    bearer: Annotated[SecretAuth | None, doc("Authorization: Bearer; the key is token by default.")] = None
+    basic: Annotated[SecretAuth | None, doc("Authorization: Basic; the values are username and password.")] = None
+    oauth2: Annotated[OAuth2Auth | None, doc("A token of an OAuth 2.0 server.")] = None
+    header: Annotated[HeaderAuth | None, doc("A header, such as X-Api-Key.")] = None
     client_certificate: Annotated[
-        SecretAuth | None, field_doc("TLS client certificate; the values are tls.crt and tls.key.")
+        SecretAuth | None, doc("TLS client certificate; the values are tls.crt and tls.key.")
     ] = None
     signature: Annotated[
         SecretAuth | None,
-        field_doc(
-            "Signature by Standard Webhooks; the key is secret by default, its value one or more whsec_ secrets."
-        ),
+        doc("Signature by Standard Webhooks; the key is secret by default, its value one or more whsec_ secrets."),
     ] = None
-
-    @property
-    def secret_names(self) -> frozenset[str]:
-        """The Secrets that it refers to."""
-        parts = (self.bearer, self.basic, self.oauth2, self.header, self.client_certificate, self.signature)
-        return frozenset(one.secret_ref.name for one in parts if one is not None)
 
 
 class DeliverySpec(ApiStruct, frozen=True):
@@ -232,102 +219,92 @@ class DeliverySpec(ApiStruct, frozen=True):
     Up to `format` they are Knative's, behind it Headgate's.
     """
 
-    retry: Annotated[int | None, field_doc("Attempts after the first one; 10 when it is left out.")] = None
-    backoff_policy: Annotated[
-        str, field_doc("How waits grow; exponential by default.", enum=["linear", "exponential"])
-    ] = ""
-    backoff_delay: Annotated[str, field_doc("ISO 8601 duration before the first retry; PT0.2S by default.")] = ""
-    timeout: Annotated[str, field_doc("ISO 8601 duration of one attempt; PT30S by default.")] = ""
+    retry: Annotated[int | None, doc("Attempts after the first one; 10 when it is left out.")] = None
+    backoff_policy: Annotated[str, doc("How waits grow; exponential by default.", enum=["linear", "exponential"])] = ""
+    backoff_delay: Annotated[str, doc("ISO 8601 duration before the first retry; PT0.2S by default.")] = ""
+    timeout: Annotated[str, doc("ISO 8601 duration of one attempt; PT30S by default.")] = ""
     dead_letter_sink: Annotated[
         Destination | None,
-        field_doc("Where events go that cannot be delivered: uri, or ref, or a uri relative to ref's address."),
+        doc("Where events go that cannot be delivered: uri, or ref, or a uri relative to ref's address."),
     ] = None
     retry_after_max: Annotated[
-        str, field_doc("ISO 8601 duration: what a Retry-After may make of a wait; PT0S ignores it.")
+        str, doc("ISO 8601 duration: what a Retry-After may make of a wait; PT0S ignores it.")
     ] = ""
-    format: Annotated[str, field_doc("How events are sent; binary by default.", enum=["binary", "json", "batch"])] = ""
-    order: Annotated[str, field_doc("Unordered by default.", enum=["ordered", "unordered"])] = ""
-    parallelism: Annotated[int | None, field_doc("Attempts at the same time; 32 when it is left out.")] = None
+    format: Annotated[str, doc("How events are sent; binary by default.", enum=["binary", "json", "batch"])] = ""
+    order: Annotated[str, doc("Unordered by default.", enum=["ordered", "unordered"])] = ""
+    parallelism: Annotated[int | None, doc("Attempts at the same time; 32 when it is left out.")] = None
     batch_size: Annotated[
-        int | None, field_doc("Events of one batch at most, with format batch; 100 when it is left out.")
+        int | None, doc("Events of one batch at most, with format batch; 100 when it is left out.")
     ] = None
-    batch_wait: Annotated[
-        str, field_doc("ISO 8601 duration: how long a batch waits for events; PT0.1S by default.")
-    ] = ""
+    batch_wait: Annotated[str, doc("ISO 8601 duration: how long a batch waits for events; PT0.1S by default.")] = ""
     on_filter_error: Annotated[
         str,
-        field_doc(
+        doc(
             "What becomes of events for which the filter is an error; drop by default. A trigger's only.",
             enum=["drop", "deadLetter"],
         ),
     ] = ""
-    rate_limit: Annotated[int | float | None, field_doc("Attempts a second at most; no bound when it is left out.")] = (
-        None
+    rate_limit: Annotated[int | float | None, doc("Attempts a second at most; no bound when it is left out.")] = None
+    auth: Annotated[AuthSpec | None, doc("How requests to the subscriber say who sends them.")] = None
+    dead_letter_auth: Annotated[AuthSpec | None, doc("The same of requests to deadLetterSink.")] = None
+    handshake: Annotated[bool, doc("Whether a subscriber is asked first, by the CloudEvents webhook handshake.")] = (
+        False
     )
-    auth: Annotated[AuthSpec | None, field_doc("How requests to the subscriber say who sends them.")] = None
-    dead_letter_auth: Annotated[AuthSpec | None, field_doc("The same of requests to deadLetterSink.")] = None
-    handshake: Annotated[
-        bool, field_doc("Whether a subscriber is asked first, by the CloudEvents webhook handshake.")
-    ] = False
 
 
 class Address(ApiStruct, frozen=True):
     """Where a broker accepts events."""
 
-    name: Annotated[str, field_doc("http or https.")] = ""
-    url: Annotated[str, field_doc("URL for POST.")] = ""
-    ca_certs: Annotated[str, field_doc("CA by which clients know the server, as PEM.")] = msgspec.field(
-        default="", name="CACerts"
-    )
-    audience: Annotated[str, field_doc("Audience of tokens for the broker, of a server that knows its users.")] = ""
+    name: Annotated[str, doc("http or https.")] = ""
+    url: Annotated[str, doc("URL for POST.")] = ""
+    ca_certs: Annotated[str, doc("CA by which clients know the server, as PEM.")] = _CA_CERTS
+    audience: Annotated[str, doc("Audience of tokens for the broker, of a server that knows its users.")] = ""
 
 
 class PolicyReference(ApiStruct, frozen=True):
     """An EventPolicy that applies to a broker."""
 
-    api_version: Annotated[str, field_doc("API version of the policy.", required=True)] = ""
-    name: Annotated[str, field_doc("Name of the policy.", required=True)] = ""
+    api_version: Annotated[str, doc("API version of the policy.", required=True)] = ""
+    name: Annotated[str, doc("Name of the policy.", required=True)] = ""
 
 
 class LogSpec(ApiStruct, frozen=True):
     """`spec.log` as written: how a broker's events are stored; `log_spec.log_rule` gives it types and defaults."""
 
     filter_size_bytes: Annotated[
-        int | None, field_doc("Bloom filter of a chunk, 16 to 255 bytes; 16 when it is left out.")
+        int | None, doc("Bloom filter of a chunk, 16 to 255 bytes; 16 when it is left out.")
     ] = None
     filter_value: Annotated[
         str,
-        field_doc(
+        doc(
             "What readers skip chunks by: an attribute's name, or CEL whose value is a string; type when it"
             " is left out. Immutable."
         ),
     ] = ""
     """Immutable, because chunks already written hold values by it."""
-    compression: Annotated[str, field_doc("Of chunks; none by default.", enum=["none", "lz4", "zstd"])] = ""
+    compression: Annotated[str, doc("Of chunks; none by default.", enum=["none", "lz4", "zstd"])] = ""
     retention: Annotated[
-        str, field_doc("ISO 8601 duration after which nobody sees the broker's events; as the log when it is left out.")
+        str, doc("ISO 8601 duration after which nobody sees the broker's events; as the log when it is left out.")
     ] = ""
 
 
 class BrokerSpec(ApiStruct, frozen=True):
     """What a broker is to be."""
 
-    config: Annotated[Reference | None, field_doc("Kept for compatibility, without effect. Immutable.")] = None
+    config: Annotated[Reference | None, doc("Kept for compatibility, without effect. Immutable.")] = None
     delivery: Annotated[
-        DeliverySpec | None, field_doc("Delivery rules of the broker's triggers that have none of their own.")
+        DeliverySpec | None, doc("Delivery rules of the broker's triggers that have none of their own.")
     ] = None
-    log: Annotated[LogSpec | None, field_doc("How the broker's events are stored.")] = None
+    log: Annotated[LogSpec | None, doc("How the broker's events are stored.")] = None
 
 
 class BrokerStatus(ObjectStatus, frozen=True):
     """What a broker is."""
 
-    address: Annotated[Address | None, field_doc("Where the broker accepts events.")] = None
-    addresses: Annotated[tuple[Address, ...], field_doc("All such addresses, of a server with TLS.")] = ()
-    dead_letter_sink_uri: Annotated[str, field_doc("Where events go that cannot be delivered.")] = ""
-    policies: Annotated[
-        tuple[PolicyReference, ...], field_doc("EventPolicies that apply to the broker and are Ready.")
-    ] = ()
+    address: Annotated[Address | None, doc("Where the broker accepts events.")] = None
+    addresses: Annotated[tuple[Address, ...], doc("All such addresses, of a server with TLS.")] = ()
+    dead_letter_sink_uri: Annotated[str, doc("Where events go that cannot be delivered.")] = ""
+    policies: Annotated[tuple[PolicyReference, ...], doc("EventPolicies that apply to the broker and are Ready.")] = ()
 
 
 class Broker(ApiObject, frozen=True):
@@ -343,7 +320,7 @@ class _RoutedSpec(ApiStruct, frozen=True):
     Filters that are not empty are what counts, as in Knative.
     """
 
-    broker: Annotated[str, field_doc("Name of the broker; default when it is left out. Immutable.")] = ""
+    broker: Annotated[str, doc("Name of the broker; default when it is left out. Immutable.")] = ""
     filter: JsonObject | None = None
     filters: tuple[JsonObject, ...] = ()
 
@@ -353,7 +330,6 @@ class _RoutedObject(ApiObject, frozen=True):
 
     @property
     def broker_key(self) -> str:
-        """The broker as `namespace/name`."""
         return f"{self.metadata.namespace}/{self.spec.broker}"
 
 
@@ -361,17 +337,17 @@ class TriggerSpec(_RoutedSpec, frozen=True):
     """Filter + subscriber + delivery rules."""
 
     subscriber: Annotated[
-        Destination, field_doc("Where the events go: uri, or ref, or a uri relative to ref's address.", required=True)
+        Destination, doc("Where the events go: uri, or ref, or a uri relative to ref's address.", required=True)
     ] = Destination()
-    delivery: Annotated[DeliverySpec | None, field_doc("Delivery rules; they replace the broker's as a whole.")] = None
+    delivery: Annotated[DeliverySpec | None, doc("Delivery rules; they replace the broker's as a whole.")] = None
 
 
 class TriggerStatus(ObjectStatus, frozen=True):
     """What a trigger is."""
 
-    subscriber_uri: Annotated[str, field_doc("Where events go.")] = ""
-    dead_letter_sink_uri: Annotated[str, field_doc("Where events go that cannot be delivered.")] = ""
-    filter_errors: Annotated[int, field_doc("Events for which the filter was an error; they were not delivered.")] = 0
+    subscriber_uri: Annotated[str, doc("Where events go.")] = ""
+    dead_letter_sink_uri: Annotated[str, doc("Where events go that cannot be delivered.")] = ""
+    filter_errors: Annotated[int, doc("Events for which the filter was an error; they were not delivered.")] = 0
 
 
 class Trigger(_RoutedObject, frozen=True):
@@ -385,15 +361,13 @@ class SubscriptionSpec(_RoutedSpec, frozen=True):
     """Filter + how consumers share what passes it."""
 
     consumer_metadata: Annotated[
-        dict[str, str], field_doc("Names anytag... and alltag... ask for tags, beside the filters.")
-    ] = msgspec.field(default_factory=dict)
+        dict[str, str], doc("Names anytag... and alltag... ask for tags, beside the filters.")
+    ] = NO_MEMBERS
     """Other names are the consumer's own."""
-    consumer_filter: Annotated[
-        str, field_doc("What makes a filter of consumerMetadata: tags (default) or a package's.")
-    ] = ""
+    consumer_filter: Annotated[str, doc("What makes a filter of consumerMetadata: tags (default) or a package's.")] = ""
     type: Annotated[
         str,
-        field_doc(
+        doc(
             "One consumer and others are refused (exclusive, the default), one and the next takes over (failover),"
             " or several that each get other events (shared).",
             enum=["exclusive", "failover", "shared"],
@@ -401,29 +375,29 @@ class SubscriptionSpec(_RoutedSpec, frozen=True):
     ] = ""
     max_deliveries: Annotated[
         int | None,
-        field_doc(
+        doc(
             "How often an event is handed out at most, 1 to 1000; then it goes to the deadLetterSink, or is dropped"
             " and counted. Without it an event is handed out until it is acknowledged."
         ),
     ] = None
     delivery: Annotated[
         DeliverySpec | None,
-        field_doc("How dead letters are sent to deadLetterSink; replaces the broker's as a whole."),
+        doc("How dead letters are sent to deadLetterSink; replaces the broker's as a whole."),
     ] = None
     ack_timeout: Annotated[
         str,
-        field_doc("ISO 8601 duration until an event that is not acknowledged is handed out again; PT30S by default."),
+        doc("ISO 8601 duration until an event that is not acknowledged is handed out again; PT30S by default."),
     ] = ""
     filter_from: Annotated[
-        str, field_doc("From where on the filter counts: now, beginning, or a position such as 0:123,1:456.")
+        str, doc("From where on the filter counts: now, beginning, or a position such as 0:123,1:456.")
     ] = ""
 
 
 class SubscriptionStatus(ObjectStatus, frozen=True):
     """What a subscription is."""
 
-    dead_letter_sink_uri: Annotated[str, field_doc("Where events go that were handed out maxDeliveries times.")] = ""
-    filter_errors: Annotated[int, field_doc("Events for which the filter was an error; they are not handed out.")] = 0
+    dead_letter_sink_uri: Annotated[str, doc("Where events go that were handed out maxDeliveries times.")] = ""
+    filter_errors: Annotated[int, doc("Events for which the filter was an error; they are not handed out.")] = 0
 
 
 class Subscription(_RoutedObject, frozen=True):
@@ -436,23 +410,23 @@ class Subscription(_RoutedObject, frozen=True):
 class EventTypeReference(ApiStruct, frozen=True):
     """`KReference`: who has events of the type."""
 
-    api_version: Annotated[str, field_doc("API version of the object: eventing.knative.dev/v1.")] = ""
-    group: Annotated[str, field_doc("API group of the object, instead of apiVersion.")] = ""
-    kind: Annotated[str, field_doc("Kind of the object: Broker.", required=True)] = ""
-    namespace: Annotated[str, field_doc("Namespace of the object; the event type's own when it is left out.")] = ""
-    name: Annotated[str, field_doc("Name of the object.", required=True)] = ""
+    api_version: Annotated[str, doc("API version of the object: eventing.knative.dev/v1.")] = ""
+    group: Annotated[str, doc("API group of the object, instead of apiVersion.")] = ""
+    kind: Annotated[str, doc("Kind of the object: Broker.", required=True)] = ""
+    namespace: Annotated[str, doc("Namespace of the object; the event type's own when it is left out.")] = ""
+    name: Annotated[str, doc("Name of the object.", required=True)] = ""
 
 
 class EventTypeSpec(ApiStruct, frozen=True):
     """Which events there are."""
 
-    type: Annotated[str, field_doc("The events' type.", required=True)] = ""
-    source: Annotated[str, field_doc("The events' source, a URI.")] = ""
-    schema: Annotated[str, field_doc("Where the schema of their data is, a URI.")] = ""
-    schema_data: Annotated[str, field_doc("The schema itself, as a text that nobody reads here.")] = ""
-    broker: Annotated[str, field_doc("Name of a broker, instead of reference; deprecated in Knative.")] = ""
-    reference: Annotated[EventTypeReference | None, field_doc("Where the events are: a broker.")] = None
-    description: Annotated[str, field_doc("What they are, for people.")] = ""
+    type: Annotated[str, doc("The events' type.", required=True)] = ""
+    source: Annotated[str, doc("The events' source, a URI.")] = ""
+    schema: Annotated[str, doc("Where the schema of their data is, a URI.")] = ""
+    schema_data: Annotated[str, doc("The schema itself, as a text that nobody reads here.")] = ""
+    broker: Annotated[str, doc("Name of a broker, instead of reference; deprecated in Knative.")] = ""
+    reference: Annotated[EventTypeReference | None, doc("Where the events are: a broker.")] = None
+    description: Annotated[str, doc("What they are, for people.")] = ""
 
 
 class EventTypeStatus(ObjectStatus, frozen=True):
@@ -469,12 +443,10 @@ class EventType(ApiObject, frozen=True):
 class Secret(ApiObject, frozen=True):
     """Small values that no one else may read; stored encrypted."""
 
-    type: Annotated[str, field_doc("What it is for, such as kubernetes.io/tls; Opaque by default. Immutable.")] = ""
-    data: Annotated[dict[str, str], field_doc("Values in Base64.")] = msgspec.field(default_factory=dict)
-    string_data: Annotated[dict[str, str], field_doc("Values as text: written into data, never shown.")] = (
-        msgspec.field(default_factory=dict)
-    )
-    immutable: Annotated[bool, field_doc("Whether its values may never change again.")] = False
+    type: Annotated[str, doc("What it is for, such as kubernetes.io/tls; Opaque by default. Immutable.")] = ""
+    data: Annotated[dict[str, str], doc("Values in Base64.")] = NO_MEMBERS
+    string_data: Annotated[dict[str, str], doc("Values as text: written into data, never shown.")] = NO_MEMBERS
+    immutable: Annotated[bool, doc("Whether its values may never change again.")] = False
 
     def __repr__(self) -> str:
         """Without the values: an object ends up in messages."""
@@ -486,16 +458,16 @@ class ResourceQuotaSpec(ApiStruct, frozen=True):
 
     hard: Annotated[
         dict[str, int | str],
-        field_doc("By the name of a resource, such as count/triggers.eventing.knative.dev, the most that may be used."),
-    ] = msgspec.field(default_factory=dict)
+        doc("By the name of a resource, such as count/triggers.eventing.knative.dev, the most that may be used."),
+    ] = NO_MEMBERS
     """Clients write quantities as numbers too; stored they are text."""
 
 
 class ResourceQuotaStatus(ApiStruct, frozen=True):
     """What it uses."""
 
-    hard: Annotated[dict[str, str], field_doc("The limits that are in force.")] = msgspec.field(default_factory=dict)
-    used: Annotated[dict[str, str], field_doc("What the namespace uses of each.")] = msgspec.field(default_factory=dict)
+    hard: Annotated[dict[str, str], doc("The limits that are in force.")] = NO_MEMBERS
+    used: Annotated[dict[str, str], doc("What the namespace uses of each.")] = NO_MEMBERS
 
 
 class ResourceQuota(ApiObject, frozen=True):
@@ -508,7 +480,7 @@ class ResourceQuota(ApiObject, frozen=True):
 class Namespace(ApiObject, frozen=True):
     """A name that others lie in; only its metadata is kept."""
 
-    status: dict[str, str] = msgspec.field(default_factory=dict)
+    status: dict[str, str] = NO_MEMBERS
 
 
 Routed = Trigger | Subscription
@@ -543,7 +515,6 @@ class ObjectKey(NamedTuple):
 
     @property
     def path(self) -> str:
-        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 

@@ -31,23 +31,14 @@ class ManifestError(InvalidInputError, FatalError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a manifest.
+    """One object of a manifest, as decoded, unchecked."""
 
-    Attributes:
-        source: File, and the document's number in it (from 1).
-        value: As decoded, unchecked.
-    """
-
-    source: str
+    source: str  # file, and the document's number in it (from 1)
     value: object
 
 
 def read_path(path: Path) -> Iterator[Document]:
-    """The documents of a file, or of all manifests below a directory, ordered by path.
-
-    Raises:
-        ManifestError: A file cannot be read or is no YAML, or there are too many.
-    """
+    """The documents of a file, or of all manifests below a directory, ordered by path; raises ManifestError."""
     if not path.exists():
         raise ManifestError((f"{path}: no such file or directory",))
     files = sorted(_files(path)) if path.is_dir() else [path]
@@ -64,11 +55,7 @@ def read_path(path: Path) -> Iterator[Document]:
 
 
 def read_text(body: bytes, source: str) -> Iterator[Document]:
-    """The documents of a YAML or JSON text in UTF-8; a `List`, or `TriggerList`, stands for its items.
-
-    Raises:
-        ManifestError: It is no YAML.
-    """
+    """The documents of a YAML or JSON text in UTF-8; a `List`, or `TriggerList`, stands for its items."""
     try:
         for number, value in enumerate(yaml_documents(body), start=1):
             place = f"{source}, document {number}"

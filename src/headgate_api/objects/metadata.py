@@ -15,9 +15,11 @@ UNKNOWN_FIELDS: Final = {"x-kubernetes-preserve-unknown-fields": True}
 """Of a schema that says nothing of its fields."""
 JsonObject = dict[str, Any]
 """A decoded JSON object whose meaning another room knows (`spec.filter`) or which is about to be decoded."""
+NO_MEMBERS: Final[dict[str, Any]] = msgspec.field(default_factory=dict)
+"""The default of a field that is an object."""
 
 
-def field_doc(description: str, *, required: bool = False, **schema: object) -> msgspec.Meta:
+def doc(description: str, *, required: bool = False, **schema: object) -> msgspec.Meta:
     """What `kubectl explain` shows of a field, and what else OpenAPI says of it."""
     return msgspec.Meta(description=description, extra_json_schema=schema or None, extra={"required": required})
 
@@ -30,55 +32,47 @@ class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
 
 
 class ManagedFields(ApiStruct, frozen=True):
-    """Which fields a manager owns.
-
-    Attributes:
-        operation: `Apply` or `Update`.
-        time: RFC 3339, of his last write.
-        fields_v1: The fields as a tree, in JSON: only server-side apply reads it.
-        subresource: Nothing but the object itself is written by clients.
-    """
+    """Which fields a manager owns."""
 
     manager: str = ""
-    operation: str = ""
+    operation: str = ""  # `Apply` or `Update`
     api_version: str = ""
-    time: str = ""
+    time: str = ""  # RFC 3339, of his last write
     fields_type: str = ""
-    fields_v1: msgspec.Raw = msgspec.Raw(b"{}")
-    subresource: str = ""
+    fields_v1: msgspec.Raw = msgspec.Raw(b"{}")  # the fields as a tree, in JSON: only server-side apply reads it
+    subresource: str = ""  # nothing but the object itself is written by clients
 
 
 class Metadata(ApiStruct, frozen=True):
     """`metadata`, as far as it is kept. Times are RFC 3339, whole seconds, UTC."""
 
-    name: Annotated[str, field_doc("Name, unique in the namespace; a DNS-1123 subdomain.")] = ""
-    generate_name: Annotated[str, field_doc("Prefix of a name that the server makes up, when name is left out.")] = ""
-    namespace: Annotated[str, field_doc("Namespace; any DNS-1123 label, it need not be created.")] = ""
-    uid: Annotated[str, field_doc("Unique in time and space; given by the server.")] = ""
-    resource_version: Annotated[str, field_doc("Changes with every write; given by the server.")] = ""
+    name: Annotated[str, doc("Name, unique in the namespace; a DNS-1123 subdomain.")] = ""
+    generate_name: Annotated[str, doc("Prefix of a name that the server makes up, when name is left out.")] = ""
+    namespace: Annotated[str, doc("Namespace; any DNS-1123 label, it need not be created.")] = ""
+    uid: Annotated[str, doc("Unique in time and space; given by the server.")] = ""
+    resource_version: Annotated[str, doc("Changes with every write; given by the server.")] = ""
     """Decimal text of the store's counter at the last change of the object."""
-    generation: Annotated[int, field_doc("Grows with every change of spec; given by the server.")] = 0
-    creation_timestamp: Annotated[str, field_doc("Given by the server.", format="date-time")] = ""
+    generation: Annotated[int, doc("Grows with every change of spec; given by the server.")] = 0
+    creation_timestamp: Annotated[str, doc("Given by the server.", format="date-time")] = ""
     deletion_timestamp: Annotated[
-        str, field_doc("When it was deleted; it goes with its last finalizer.", format="date-time")
+        str, doc("When it was deleted; it goes with its last finalizer.", format="date-time")
     ] = ""
-    deletion_grace_period_seconds: Annotated[
-        int | None, field_doc("Always 0: nothing but finalizers delays a deletion.")
-    ] = None
-    labels: Annotated[dict[str, str], field_doc("Names and values to select by.")] = {}
-    annotations: Annotated[dict[str, str], field_doc("Names and values for programs and people.")] = {}
+    deletion_grace_period_seconds: Annotated[int | None, doc("Always 0: nothing but finalizers delays a deletion.")] = (
+        None
+    )
+    labels: Annotated[dict[str, str], doc("Names and values to select by.")] = {}
+    annotations: Annotated[dict[str, str], doc("Names and values for programs and people.")] = {}
     finalizers: Annotated[
         tuple[str, ...],
-        field_doc("Who has something to do before a deleted object goes.", **{"x-kubernetes-list-type": "set"}),
+        doc("Who has something to do before a deleted object goes.", **{"x-kubernetes-list-type": "set"}),
     ] = ()
     managed_fields: Annotated[
         tuple[ManagedFields, ...],
-        field_doc("Who owns which fields; written by the server.", items=UNKNOWN_FIELDS | {"type": "object"}),
+        doc("Who owns which fields; written by the server.", items=UNKNOWN_FIELDS | {"type": "object"}),
     ] = ()
 
     @property
     def path(self) -> str:
-        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -93,23 +87,21 @@ class ApiObject(ApiStruct, frozen=True):
 class Condition(ApiStruct, frozen=True):
     """One statement about an object."""
 
-    type: Annotated[str, field_doc("What the statement is about.", required=True)]
-    status: Annotated[str, field_doc("True, False or Unknown.", required=True)]
-    severity: Annotated[
-        str, field_doc("Empty for an error; Warning or Info do not keep the object from being Ready.")
-    ] = ""
-    last_transition_time: Annotated[str, field_doc("When the status last changed.", format="date-time")] = ""
-    reason: Annotated[str, field_doc("Why, in one word.")] = ""
-    message: Annotated[str, field_doc("Why, in a sentence.")] = ""
+    type: Annotated[str, doc("What the statement is about.", required=True)]
+    status: Annotated[str, doc("True, False or Unknown.", required=True)]
+    severity: Annotated[str, doc("Empty for an error; Warning or Info do not keep the object from being Ready.")] = ""
+    last_transition_time: Annotated[str, doc("When the status last changed.", format="date-time")] = ""
+    reason: Annotated[str, doc("Why, in one word.")] = ""
+    message: Annotated[str, doc("Why, in a sentence.")] = ""
 
 
 class ObjectStatus(ApiStruct, frozen=True):
     """`status`, which the reconciler alone writes."""
 
-    observed_generation: Annotated[int, field_doc("The generation that the conditions are about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that the conditions are about.")] = 0
     conditions: Annotated[
-        tuple[Annotated[Condition, field_doc("One statement about the object.")], ...],
-        field_doc("What is fine and what is not."),
+        tuple[Annotated[Condition, doc("One statement about the object.")], ...],
+        doc("What is fine and what is not."),
     ] = ()
 
 
@@ -170,11 +162,7 @@ _SECONDS = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "se
 
 
 def duration_s(text: str) -> float:
-    """Seconds, not negative, of an ISO 8601 duration such as `PT0.2S`, `PT1M30S` or `P1D`.
-
-    Raises:
-        ValueError: It is no such duration; the message has an example.
-    """
+    """Seconds, not negative, of an ISO 8601 duration such as `PT0.2S` or `P1D`; ValueError's message has an example."""
     found = _DURATION.fullmatch(text)
     if found is None:
         raise ValueError("must be an ISO 8601 duration of weeks, days, hours, minutes or seconds, such as PT0.2S")

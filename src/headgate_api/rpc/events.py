@@ -19,8 +19,8 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from headgate_api.event import json_text
-from headgate_api.event.attributes import make_event, media_type
-from headgate_api.event.data import decode_base64, kind_of
+from headgate_api.event.attributes import is_json, make_event, media_type
+from headgate_api.event.data import decode_base64, kind_of, takes_base64
 from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.http import canonical
 from headgate_api.event.model import DataKind, Event, ExtensionValue
@@ -93,11 +93,7 @@ def to_message(event: Event) -> CloudEvent:
 
 
 def from_messages(messages: Iterable[CloudEvent]) -> list[Event]:
-    """Reads events: all of them or none.
-
-    Raises:
-        EventError: Names the index of the event, the attribute and the rule.
-    """
+    """Reads events: all of them or none. EventError names the index of the event, the attribute and the rule."""
     events: list[Event] = []
     read: list[_Read] = []
     try:
@@ -127,11 +123,7 @@ def _read(message: CloudEvent) -> _Read:
     attributes["id"] = message.id or None
     attributes["source"] = message.source or None
     attributes["type"] = message.type or None
-    is_encoded = False
-    if "datacontentencoding" in attributes and attributes["specversion"] == "0.3":
-        if attributes.pop("datacontentencoding") != "base64":
-            raise EventError('the only value is "base64"', attribute="datacontentencoding")
-        is_encoded = True
+    is_encoded = takes_base64(attributes)
     where = message.WhichOneof("data")
     if where is None:
         return attributes, _NONE, None, False
@@ -145,15 +137,13 @@ def _read(message: CloudEvent) -> _Read:
     elif text_data and b"\0" in data:  # the JSON format takes none either
         raise EventError("a string must not hold U+0000", attribute="data")
     content_type = attributes.get("datacontenttype")
-    media = media_type(content_type) if type(content_type) is str else None
-    return attributes, kind, data, media is not None and media.is_json
+    return attributes, kind, data, type(content_type) is str and is_json(content_type)
 
 
 def _event(read: _Read, known_json: bool) -> Event:
     """Checks what was read and makes the event.
 
-    Args:
-        known_json: If its data calls itself JSON, it is, and breaks no rule but perhaps that of its depth.
+    `known_json`: if its data calls itself JSON, it is, and breaks no rule but perhaps that of its depth.
     """
     attributes, kind, data, is_json = read
     if is_json and data is not None:

@@ -10,15 +10,15 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any, Final, TypeVar, get_args
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 UINT64_MAX: Final = 2**64 - 1
 """What CEL's int and uint can hold."""
-TIMESTAMP_START_S: Final = -62_135_596_800
 TIMESTAMP_END_S: Final = 253_402_300_800
-"""CEL's timestamps, in seconds since 1970 UTC: years 1 to 9999, the end not included."""
+"""The first second, since 1970 UTC, behind CEL's timestamps: of year 10000."""
 
 
 class LiteralKind(StrEnum):
@@ -294,6 +294,11 @@ def root_of(node: Node) -> Node:
     while isinstance(node, Select):
         node = node.operand
     return node
+
+
+def in_cel_years(seconds: float | Fraction) -> bool:
+    """Whether CEL has timestamps at this second since 1970 UTC: in the years 1 to 9999."""
+    return -62_135_596_800 <= seconds < TIMESTAMP_END_S
 
 
 def reads_publish_time(node: Node) -> bool:

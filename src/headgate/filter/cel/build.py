@@ -20,6 +20,8 @@ from headgate.filter.cel.ast import (
     ListOf,
     Literal,
     LiteralKind,
+    Macro,
+    MacroKind,
     Name,
     Node,
     Or,
@@ -75,6 +77,16 @@ def one_of(value: Node, constants: Sequence[Node]) -> Node:
     return In(value, ListOf(tuple(constants)))
 
 
+def has_type(value: Node, *names: str) -> Node:
+    """`type(value) == string`, or `type(value) in [int, bool]` of several."""
+    return one_of(call("type", value), tuple(map(Name, names)))
+
+
+def exists(source: Node, variable: str, condition: Node) -> Macro:
+    """`source.exists(variable, condition)`."""
+    return Macro(MacroKind.EXISTS, source, variable, condition, None)
+
+
 def operands_of(join: type[And] | type[Or], node: Node) -> tuple[Node, ...]:
     """What `node` joins by `&&` or `||`; itself when it does not."""
     return node.operands if isinstance(node, join) else (node,)
@@ -109,8 +121,6 @@ def _simplified(join: type[And] | type[Or], neutral: Node, decides: Node, condit
 
 
 # --- attribute names ------------------------------------------------------------------------------
-# Names by which filters read attributes, and members of an extension that is a map.
-#
 # CloudEvents 0.3 has extensions that are maps. A member's name is that of its map, a dot and its own name:
 # `github.repository`; a dot or a backslash of its own name has a backslash before it:
 # `labels.app\.kubernetes\.io/name`. So a member is one more attribute, whose presence is never an error, and the names

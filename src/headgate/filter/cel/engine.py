@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -29,31 +29,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtobufMessage
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from headgate.filter.cel import checked_pb2
+from headgate.filter.cel import ast
 from headgate.filter.cel import checked_pb2 as pb
-from headgate.filter.cel.ast import (
-    PUBLISH_TIME,
-    And,
-    Call,
-    Compare,
-    Comparison,
-    Conditional,
-    Has,
-    In,
-    Index,
-    ListOf,
-    Literal,
-    LiteralKind,
-    Macro,
-    MacroKind,
-    MapOf,
-    Message,
-    Name,
-    Node,
-    Not,
-    Or,
-    Select,
-)
+from headgate.filter.cel.ast import PUBLISH_TIME, MacroKind, Node
 from headgate.filter.cel.errors import EvaluationError, FilterError, over_limit, plain, refusal, unusable_character
 from headgate.filter.cel.functions import ABSENT, EVALUATED, FUNCTIONS, CelType, Function
 from headgate.filter.cel.like import WILDCARDS, WildcardError, without_wildcards
@@ -64,15 +42,22 @@ from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_NODES_MAX, FILTERS
 # --- checked expressions --------------------------------------------------------------------------
 # cel-cpp's checked expression as our tree. Macros arrive expanded and are recognised by their shape.
 
-_COMPARISONS: Final = {f"_{comparison}_": comparison for comparison in Comparison}
+_COMPARISONS: Final = {f"_{comparison}_": comparison for comparison in ast.Comparison}
+_JOINS: Final[Mapping[str, type[ast.And | ast.Or]]] = {"_&&_": ast.And, "_||_": ast.Or}
+_FORMS: Final[Mapping[str, Callable[..., Node]]] = {
+    "!_": ast.Not,
+    "@in": ast.In,
+    "_[_]": ast.Index,
+    "_?_:_": ast.Conditional,
+}
 _LITERALS: Final = {
-    "null_value": LiteralKind.NULL,
-    "bool_value": LiteralKind.BOOL,
-    "int64_value": LiteralKind.INT,
-    "uint64_value": LiteralKind.UINT,
-    "double_value": LiteralKind.DOUBLE,
-    "string_value": LiteralKind.STRING,
-    "bytes_value": LiteralKind.BYTES,
+    "null_value": ast.LiteralKind.NULL,
+    "bool_value": ast.LiteralKind.BOOL,
+    "int64_value": ast.LiteralKind.INT,
+    "uint64_value": ast.LiteralKind.UINT,
+    "double_value": ast.LiteralKind.DOUBLE,
+    "string_value": ast.LiteralKind.STRING,
+    "bytes_value": ast.LiteralKind.BYTES,
 }
 """By the field of the constant that holds it."""
 
@@ -83,16 +68,20 @@ def decode(expression: pb.Expr) -> Node:
         case "const_expr":
             return _literal(expression.const_expr)
         case "ident_expr":
-            return Name(expression.ident_expr.name)
+            return ast.Name(expression.ident_expr.name)
         case "select_expr":
             select = expression.select_expr
-            return (Has if select.test_only else Select)(decode(select.operand), select.field)
+            return (ast.Has if select.test_only else ast.Select)(decode(select.operand), select.field)
         case "call_expr":
             return _call(expression.call_expr)
         case "list_expr":
-            return ListOf(tuple(map(decode, expression.list_expr.elements)))
+            return ast.ListOf(tuple(map(decode, expression.list_expr.elements)))
         case "struct_expr":
-            return _struct(expression.struct_expr)
+            struct = expression.struct_expr
+            if struct.message_name:
+                fields = tuple((entry.field_key, decode(entry.value)) for entry in struct.entries)
+                return ast.Message(struct.message_name, fields)
+            return ast.MapOf(tuple((decode(entry.map_key), decode(entry.value)) for entry in struct.entries))
         case "comprehension_expr":
             return _macro(expression.comprehension_expr)
         case other:
@@ -102,36 +91,18 @@ def decode(expression: pb.Expr) -> Node:
 def _literal(constant: pb.Constant) -> Node:
     field = constant.WhichOneof("constant_kind")
     kind = _LITERALS[field]
-    return Literal(kind, None if kind is LiteralKind.NULL else getattr(constant, field))
-
-
-def _struct(struct: pb.Expr.CreateStruct) -> Node:
-    if struct.message_name:
-        return Message(struct.message_name, tuple((entry.field_key, decode(entry.value)) for entry in struct.entries))
-    return MapOf(tuple((decode(entry.map_key), decode(entry.value)) for entry in struct.entries))
+    return ast.Literal(kind, None if kind is ast.LiteralKind.NULL else getattr(constant, field))
 
 
 def _call(call: pb.Expr.Call) -> Node:
     function, arguments = call.function, tuple(map(decode, call.args))
     if call.HasField("target"):
-        return Call(function, decode(call.target), arguments)
+        return ast.Call(function, decode(call.target), arguments)
     if function in _COMPARISONS:
-        return Compare(_COMPARISONS[function], *arguments)
-    match function, arguments:
-        case "_&&_", (left, right):
-            return And((left, right))
-        case "_||_", (left, right):
-            return Or((left, right))
-        case "!_", (operand,):
-            return Not(operand)
-        case "@in", (element, container):
-            return In(element, container)
-        case "_[_]", (operand, key):
-            return Index(operand, key)
-        case "_?_:_", (condition, then, otherwise):
-            return Conditional(condition, then, otherwise)
-        case _:
-            return Call(function, None, arguments)
+        return ast.Compare(_COMPARISONS[function], *arguments)
+    if function in _JOINS:
+        return _JOINS[function](arguments)
+    return _FORMS[function](*arguments) if function in _FORMS else ast.Call(function, None, arguments)
 
 
 def _macro(comprehension: pb.Expr.Comprehension) -> Node:
@@ -143,19 +114,19 @@ def _macro(comprehension: pb.Expr.Comprehension) -> Node:
         kind = start.const_expr.WhichOneof("constant_kind")
         if kind == "bool_value" and step.function in {"_&&_", "_||_"}:
             macro = MacroKind.ALL if step.function == "_&&_" else MacroKind.EXISTS
-            return Macro(macro, source, variable, decode(step.args[1]), None)
+            return ast.Macro(macro, source, variable, decode(step.args[1]), None)
         if kind == "int64_value" and step.function == "_?_:_":
-            return Macro(MacroKind.EXISTS_ONE, source, variable, decode(step.args[0]), None)
+            return ast.Macro(MacroKind.EXISTS_ONE, source, variable, decode(step.args[0]), None)
     elif start.WhichOneof("expr_kind") == "list_expr":
         if step.function == "_+_":
-            return Macro(MacroKind.MAP, source, variable, None, decode(step.args[1].list_expr.elements[0]))
+            return ast.Macro(MacroKind.MAP, source, variable, None, decode(step.args[1].list_expr.elements[0]))
         if step.function == "_?_:_":
             predicate = decode(step.args[0])
             element = decode(step.args[1].call_expr.args[1].list_expr.elements[0])
             # map(x, p, x) and filter(x, p) are the same loop.
-            if element == Name(variable):
-                return Macro(MacroKind.FILTER, source, variable, predicate, None)
-            return Macro(MacroKind.MAP, source, variable, predicate, element)
+            if element == ast.Name(variable):
+                return ast.Macro(MacroKind.FILTER, source, variable, predicate, None)
+            return ast.Macro(MacroKind.MAP, source, variable, predicate, element)
     raise FilterError("a macro of this form is not supported", field="filter.expression")
 
 
@@ -188,13 +159,12 @@ _TYPES: Final = {
 }
 
 
-def _declared(function: Function) -> _cel.FunctionDecl:
+def _declared(name: str, ways: Iterable[Function]) -> _cel.FunctionDecl:
     overloads = []
-    for number, overload in enumerate(function.overloads):
-        name = f"{function.name}#{number}"
-        parameters = [_TYPES[parameter] for parameter in overload.parameters]
-        overloads.append(_cel.Overload(name, _TYPES[overload.result], parameters, False, overload.compute))
-    return _cel.FunctionDecl(function.name, overloads)
+    for number, way in enumerate(ways):
+        parameters = [_TYPES[parameter] for parameter in way.parameters]
+        overloads.append(_cel.Overload(f"{name}#{number}", _TYPES[way.result], parameters, False, way.compute))
+    return _cel.FunctionDecl(name, overloads)
 
 
 _ENVIRONMENT: Final = _cel.NewEnv(
@@ -206,7 +176,9 @@ _ENVIRONMENT: Final = _cel.NewEnv(
     extensions=[
         ext_strings.ExtStrings(),
         ext_math.ExtMath(),
-        _cel.CelExtension("headgate", [_declared(function) for function in FUNCTIONS]),
+        _cel.CelExtension(
+            "headgate", [_declared(*named) for named in itertools.groupby(FUNCTIONS, lambda function: function.name)]
+        ),
     ],
     functions=[  # for the checker only: no expression has it when it is evaluated
         _cel.FunctionDecl(
@@ -278,7 +250,10 @@ class Environment:
 
     def compile(self, text: str, *, check: bool = True) -> Expression:
         """Parses CEL text, and checks its types unless it is told not to; raises FilterError."""
-        _refuse_characters(text)
+        found = unusable_character(text)
+        if found is not None:
+            what, position = found
+            raise FilterError(f"{what} at offset {position}", field="filter.expression").at(text, position)
         try:
             return Expression(self._handle.compile(without_nested_parentheses(text), not check))
         except RuntimeError as error:
@@ -306,11 +281,11 @@ class Expression:
     def __init__(self, handle: _cel.Expression) -> None:
         self._handle = handle
 
-    def checked(self) -> checked_pb2.CheckedExpr:
+    def checked(self) -> pb.CheckedExpr:
         """The message of `checked.proto`; FilterError when it nests deeper than protobuf reads, as macros do."""
         wrapper = AnyMessage.FromString(self._handle.serialize())
         try:
-            message: checked_pb2.CheckedExpr = checked_pb2.CheckedExpr.FromString(wrapper.value)
+            message: pb.CheckedExpr = pb.CheckedExpr.FromString(wrapper.value)
         except DecodeError:
             what = "the expression nests too deep, a macro counts as several levels"
             raise over_limit("FILTER_DEPTH_MAX", what) from None
@@ -353,7 +328,7 @@ class Expression:
         """A boolean, a text, null, or a list (None for what is no text); raises EvaluationError for all else."""
         try:
             result = self._evaluated(activation)
-            kind = str(result.type().name()).partition("<")[0].lower()
+            kind = _kind(result)
             match kind:
                 case "null":
                     return None
@@ -372,7 +347,7 @@ class Expression:
         """Evaluates on one event, for people. Never raises."""
         try:
             result = self._evaluated(activation)
-            kind = str(result.type().name()).partition("<")[0].lower()
+            kind = _kind(result)
             if kind == "error":
                 return Shown(kind, plain(str(result.value())))
             return Shown(kind, _shown(result, 0), len(result.value()) if kind in {"list", "map"} else 0)
@@ -409,13 +384,6 @@ def offset_in(text: str, node: Node) -> int | None:
     return offset_of(_FILTERS.compile(text).checked(), node)
 
 
-def _refuse_characters(text: str) -> None:
-    found = unusable_character(text)
-    if found is not None:
-        what, position = found
-        raise FilterError(f"{what} at offset {position}", field="filter.expression").at(text, position)
-
-
 def is_regular_expression(pattern: str) -> bool:
     """Whether RE2, inside cel-cpp, takes `pattern`."""
     return _takes(_MATCHES, pattern, _BOOL)
@@ -449,9 +417,14 @@ _SHOWN_ITEMS: Final = 10
 _SHOWN_DEPTH: Final = 3
 
 
+def _kind(result: _cel.Value) -> str:
+    """Its type in lower case, a list's without that of its items."""
+    return str(result.type().name()).partition("<")[0].lower()
+
+
 def _shown(result: _cel.Value, depth: int) -> str:
     """CEL text of a result, or of an item of one; the type of each is looked at first: a null has no value."""
-    kind = str(result.type().name()).partition("<")[0].lower()
+    kind = _kind(result)
     if kind == "null":
         return "null"
     value = result.value()

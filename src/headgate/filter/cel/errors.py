@@ -43,7 +43,6 @@ class FilterError(InvalidInputError):
         )
 
     def at(self, text: str, position: int | None) -> FilterError:
-        """The same fault, with its place in the expression's text."""
         shown = "" if position is None else caret(text, position)
         return FilterError(
             self.reason, field=self.field, position=position, caret=shown, hint=self.hint, limit=self.limit
@@ -82,7 +81,6 @@ def caret(text: str, position: int) -> str:
 
 
 # --- messages -------------------------------------------------------------------------------------
-# cel-cpp's messages, as refusals with a place and a hint, or as one plain line.
 
 _DIAGNOSTIC: Final = re.compile(
     r"ERROR: <input>:(-?\d+):(-?\d+): (.*?)(?=\n \||\nERROR: |\s*\[[A-Z_]+\]\s*$|\Z)", re.DOTALL

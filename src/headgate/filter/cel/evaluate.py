@@ -1,11 +1,8 @@
 """Evaluation of a filter on an event. cel-cpp decides: every other part is measured by it.
 
-A filter sees `ce`, `data` and `publish_time` of an event, each made once an event (`EventView`).
-
-`ce` holds the attributes that are present, with their types: strings, integers, booleans, `time` as a timestamp.
-`data` is the decoded JSON; for any other data, and for JSON that CEL cannot hold (NUL in a string), there is no `data`,
-so that a filter that reads it has an error and one that does not works as ever.
-`publish_time` is when the broker stored the event: the append time of its chunk, to the millisecond below it.
+`ce` holds the attributes that are present, `time` as a timestamp. `data` is the decoded JSON; for any other data, and
+for JSON that CEL cannot hold (NUL in a string), there is none, and a filter that reads it has an error. `publish_time`
+is when the broker stored the event: the append time of its chunk, to the millisecond below it.
 """
 
 from __future__ import annotations
@@ -18,15 +15,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.filter.cel.ast import (
-    INT64_MIN,
-    PUBLISH_TIME,
-    TIMESTAMP_END_S,
-    TIMESTAMP_START_S,
-    UINT64_MAX,
-    Node,
-    reads_publish_time,
-)
+from headgate.filter.cel.ast import INT64_MIN, PUBLISH_TIME, UINT64_MAX, Node, in_cel_years, reads_publish_time
 from headgate.filter.cel.budget import Budget, EventSize, is_unlimited
 from headgate.filter.cel.build import TIME_TEXT, members
 from headgate.filter.cel.engine import Activation, Expression, FilterOutcome, OutcomeKind, compile_expression, timestamp
@@ -178,7 +167,7 @@ def _timestamp(text: str) -> object:
     if micros is None:
         return None
     seconds = micros // 1_000_000
-    if not TIMESTAMP_START_S <= seconds < TIMESTAMP_END_S:
+    if not in_cel_years(seconds):
         return None
     fraction = text.partition(".")[2]
     digits = re.match(r"[0-9]*", fraction)

@@ -40,29 +40,20 @@ class CelType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Overload:
-    """One way to call a function; an argument of another type is cel-cpp's "no matching overload".
+class Function:
+    """A function, or one of the ways to call it; an argument of another type is cel-cpp's "no matching overload".
 
     `compute` gets plain Python values (lists and maps converted), and raises FunctionError. It keeps no state, is
     linear in the size of its arguments or bounded by a named limit, and never returns a NUL or a lone surrogate.
     """
 
+    name: str  # `<subject>.<function>`
     parameters: tuple[CelType, ...]
     result: CelType
     compute: Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
-    """A function and its overloads; `name` holds one dot: `<subject>.<function>`."""
-
-    name: str
-    overloads: tuple[Overload, ...]
-
-
 # --- CESQL ----------------------------------------------------------------------------------------
-# Operations of CESQL 1.0 that CEL lacks: casts between its three types, and its string functions.
-#
 # CESQL's values are strings, booleans and integers of 32 bits. Each function is CESQL's own where that gives a value,
 # and a CEL error where CESQL's result comes with an error (CloudEvents SQL, sections 3.5 and 3.7).
 
@@ -192,9 +183,9 @@ def absolute(value: int) -> int:
     return abs(value)
 
 
-def _succeeds(cast: object, value: object) -> bool:
+def _succeeds(cast: Callable[[object], object], value: object) -> bool:
     try:
-        cast(value)  # type: ignore[operator]
+        cast(value)
     except FunctionError:
         return False
     return True
@@ -208,28 +199,24 @@ def _shown(value: object) -> str:
 _DYN, _STRING, _INT, _BOOL = CelType.DYN, CelType.STRING, CelType.INT, CelType.BOOL
 
 CESQL_FUNCTIONS: Final[tuple[Function, ...]] = (
-    Function("cesql.int", (Overload((_DYN,), _INT, to_int),)),
-    Function("cesql.bool", (Overload((_DYN,), _BOOL, to_bool),)),
-    Function("cesql.not", (Overload((_DYN,), _BOOL, negation),)),
-    Function("cesql.equal", (Overload((_DYN, _DYN), _BOOL, equal),)),
-    Function("cesql.one_of", (Overload((_DYN, CelType.LIST), _BOOL, one_of),)),
-    Function("cesql.is_int", (Overload((_DYN,), _BOOL, is_int),)),
-    Function("cesql.is_bool", (Overload((_DYN,), _BOOL, is_bool),)),
-    Function("cesql.lower", (Overload((_STRING,), _STRING, str.lower),)),
-    Function("cesql.upper", (Overload((_STRING,), _STRING, str.upper),)),
-    Function("cesql.left", (Overload((_STRING, _INT), _STRING, left),)),
-    Function("cesql.right", (Overload((_STRING, _INT), _STRING, right),)),
-    Function(
-        "cesql.substring",
-        (Overload((_STRING, _INT), _STRING, substring), Overload((_STRING, _INT, _INT), _STRING, substring)),
-    ),
-    Function("cesql.abs", (Overload((_INT,), _INT, absolute),)),
+    Function("cesql.int", (_DYN,), _INT, to_int),
+    Function("cesql.bool", (_DYN,), _BOOL, to_bool),
+    Function("cesql.not", (_DYN,), _BOOL, negation),
+    Function("cesql.equal", (_DYN, _DYN), _BOOL, equal),
+    Function("cesql.one_of", (_DYN, CelType.LIST), _BOOL, one_of),
+    Function("cesql.is_int", (_DYN,), _BOOL, is_int),
+    Function("cesql.is_bool", (_DYN,), _BOOL, is_bool),
+    Function("cesql.lower", (_STRING,), _STRING, str.lower),
+    Function("cesql.upper", (_STRING,), _STRING, str.upper),
+    Function("cesql.left", (_STRING, _INT), _STRING, left),
+    Function("cesql.right", (_STRING, _INT), _STRING, right),
+    Function("cesql.substring", (_STRING, _INT), _STRING, substring),
+    Function("cesql.substring", (_STRING, _INT, _INT), _STRING, substring),
+    Function("cesql.abs", (_INT,), _INT, absolute),
 )
 
 
 # --- JSON -----------------------------------------------------------------------------------------
-# Values and objects at a path of a JSON value, through arrays on the way, as event patterns need them.
-#
 # Any element of an array may answer. Both functions are total on JSON, up to a limit on what they look at. They walk
 # each value at most once, without recursion. cel-cpp converts the arguments of a function to Python's values, and a
 # whole event's data takes long: a program asks `..._of_data` instead, which means the same of `data` and finds it where
@@ -318,7 +305,6 @@ def data_at_hand(node: Node) -> Node:
 
 
 def _declared(name: str, *, objects: bool) -> tuple[Function, Function]:
-    """A function of any value, and the same of the event's data."""
 
     def found(root: object, path: list[object]) -> list[object]:
         for member in path:
@@ -328,8 +314,8 @@ def _declared(name: str, *, objects: bool) -> tuple[Function, Function]:
         return [value for value in _at(root, path) if isinstance(value, Mapping) is objects]
 
     return (
-        Function(name, (Overload((CelType.DYN, CelType.LIST), CelType.LIST, found),)),
-        Function(OF_DATA[name], (Overload((CelType.LIST,), CelType.LIST, lambda path: found(_data(), path)),)),
+        Function(name, (CelType.DYN, CelType.LIST), CelType.LIST, found),
+        Function(OF_DATA[name], (CelType.LIST,), CelType.LIST, lambda path: found(_data(), path)),
     )
 
 
@@ -384,9 +370,9 @@ def _within(value: object, network: str) -> bool:
 
 FUNCTIONS: Final[tuple[Function, ...]] = (
     *CESQL_FUNCTIONS,
-    Function("ip.within", (Overload((CelType.DYN, CelType.STRING), CelType.BOOL, _within),)),
-    Function("jms.number", (Overload((CelType.DYN,), CelType.DOUBLE, _number),)),
-    Function("jms.divide", (Overload((CelType.DOUBLE, CelType.DOUBLE), CelType.DOUBLE, _divide),)),
+    Function("ip.within", (CelType.DYN, CelType.STRING), CelType.BOOL, _within),
+    Function("jms.number", (CelType.DYN,), CelType.DOUBLE, _number),
+    Function("jms.divide", (CelType.DOUBLE, CelType.DOUBLE), CelType.DOUBLE, _divide),
     *JSON_FUNCTIONS,
 )
 """Every function there is; names are `<subject>.<function>` and never change meaning, canonical texts hold them."""

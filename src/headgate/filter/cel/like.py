@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Final, TypeAlias
 
 from headgate.filter.cel.ast import And, Call, Compare, Comparison, Literal, LiteralKind, Name, Node, map_children
 from headgate.filter.cel.build import literal, method
@@ -27,11 +26,8 @@ class Wildcard(Enum):
     ONE = auto()  # _
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """A pattern taken apart: plain texts (never empty, never two in a row) and wildcards (never two ANY in a row)."""
-
-    parts: tuple[str | Wildcard, ...]
+Pattern: TypeAlias = tuple[str | Wildcard, ...]
+"""A pattern taken apart: plain texts (never empty, never two in a row) and wildcards (never two ANY in a row)."""
 
 
 class PatternError(ValueError):
@@ -55,7 +51,7 @@ def pattern_of(pieces: Iterable[str | Wildcard]) -> Pattern:
             parts[-1] += piece
         elif piece is not Wildcard.ANY or not parts or parts[-1] is not Wildcard.ANY:
             parts.append(piece)
-    return Pattern(tuple(parts))
+    return tuple(parts)
 
 
 def _pieces(text: str, escape: str | None) -> Iterator[str | Wildcard]:
@@ -78,7 +74,7 @@ def _pieces(text: str, escape: str | None) -> Iterator[str | Wildcard]:
 
 def plain_text(pattern: Pattern) -> str | None:
     """The only text that the pattern matches; None when it has wildcards."""
-    match pattern.parts:
+    match pattern:
         case ():
             return ""
         case (str(text),):
@@ -89,7 +85,7 @@ def plain_text(pattern: Pattern) -> str | None:
 
 def like(value: Node, pattern: Pattern) -> Node:
     """Whether the string `value` is like the pattern; an error where `value` is no string."""
-    match pattern.parts:
+    match pattern:
         case ():
             return Compare(Comparison.EQ, value, literal(""))
         case (str(text),):
@@ -102,21 +98,21 @@ def like(value: Node, pattern: Pattern) -> Node:
             return method(value, "endsWith", text)
         case (Wildcard.ANY, str(text), Wildcard.ANY):
             return method(value, "contains", text)
-        case (str(start), Wildcard.ANY, str(end)) if not _overlap(start, end):
+        case (str(start), Wildcard.ANY, str(end)) if not overlap(start, end):
             return And((method(value, "startsWith", start), method(value, "endsWith", end)))
-        case parts:
-            return method(value, "matches", regular_expression(parts))
+        case _:
+            return method(value, "matches", regular_expression(pattern))
 
 
-def _overlap(start: str, end: str) -> bool:
+def overlap(start: str, end: str) -> bool:
     """Whether one text shorter than both together can begin with `start` and end with `end`."""
     return any(start[-length:] == end[:length] for length in range(1, min(len(start), len(end)) + 1))
 
 
-def regular_expression(parts: tuple[str | Wildcard, ...]) -> str:
+def regular_expression(pattern: Pattern) -> str:
     """The pattern for RE2; it begins with `^` and any plain text, which an index can use."""
     written = {Wildcard.ANY: "(?s:.*)", Wildcard.ONE: "(?s:.)"}
-    texts = (_SPECIAL.sub(r"\\\g<0>", part) if isinstance(part, str) else written[part] for part in parts)
+    texts = (_SPECIAL.sub(r"\\\g<0>", part) if isinstance(part, str) else written[part] for part in pattern)
     return f"^{''.join(texts)}$"
 
 
@@ -176,5 +172,5 @@ def _in_cel(target: Node, pattern: Pattern) -> Node:
     # without wildcards by `==`, which is no error where the operand is no string.
     once = not is_path(target) and not isinstance(target, Name)
     if once or plain_text(pattern) is not None:
-        return method(target, "matches", regular_expression(pattern.parts))
+        return method(target, "matches", regular_expression(pattern))
     return like(target, pattern)

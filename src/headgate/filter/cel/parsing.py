@@ -1,10 +1,8 @@
 """From CEL text to its checked tree: within all limits for what clients send, and of what was admitted.
 
-What is the same with other texts in it, cel-cpp parses and checks once. Filters of one system differ in little more
-than the texts that they compare with. What cel-cpp parses, and the types that it checks, do not depend on what such a
-text says, but for its length. So a text that stands where it is compared for equality is a hole: the tree of an
-expression is that of the same one with marks in its holes, filled. Everything that depends on values (limits,
-rewriting, plans) looks at the filled tree.
+Filters of one system differ in little more than the texts that they compare with, and what cel-cpp parses and checks
+does not depend on what such a text says, but for its length. So it parses an expression once with marks in their place,
+and the tree of each filter is that one, filled. What depends on values (limits, rewriting, plans) looks at it filled.
 """
 
 from __future__ import annotations
@@ -15,21 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from headgate.filter.cel.ast import (
-    Compare,
-    Comparison,
-    In,
-    ListOf,
-    Literal,
-    LiteralKind,
-    Node,
-    children,
-    map_children,
-)
+from headgate.filter.cel.ast import Compare, Comparison, In, ListOf, Literal, LiteralKind, Node, children, map_children
 from headgate.filter.cel.budget import check_limits
 from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.rewrite import rewrite
+from headgate.filter.cel.tokens import TEXTS
 from headgate_api.limits import (
     FILTER_CANONICAL_CHARACTERS_MAX,
     FILTER_CHARACTERS_MAX,
@@ -37,11 +26,7 @@ from headgate_api.limits import (
     FILTER_TEMPLATES_CACHED_MAX,
 )
 
-_TEXTS: Final = re.compile(
-    r"""//[^\n]*|[rRbB]{1,2}(?:"{3}.*?"{3}|'{3}.*?'{3}|"[^"\n]*"|'[^'\n]*')|"{3}.*?"{3}|'{3}.*?'{3}"""
-    r"""|"(?P<plain>[ !#-\[\]-~]*)"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""",
-    re.DOTALL,
-)
+_TEXTS: Final = re.compile(rf"""(?<![bBrR])"(?P<plain>[ !#-\[\]-~]*)"(?!")|{TEXTS}""", re.DOTALL)
 """Comments and texts; `plain` is one in double quotes, of printable ASCII without escapes: it says what it shows."""
 _MARK: Final = re.compile(r"\$[0-9]+\$")
 _Filler: TypeAlias = "Callable[[Sequence[str]], Node]"
@@ -86,13 +71,9 @@ def _template(text: str, holes: int) -> tuple[str, _Filler] | None:
         return None  # the message is to name what was written
     found: list[str] = []
     _gather(tree, found, is_hole=False)
-    if sorted(found) != sorted(map(_mark, range(holes))):
+    if sorted(found) != sorted(f"${number}$" for number in range(holes)):
         return None
     return expression.result_type(), _filler(tree) or (lambda _: tree)
-
-
-def _mark(number: int) -> str:
-    return f"${number}$"
 
 
 def _gather(node: Node, found: list[str], *, is_hole: bool) -> None:

@@ -1,11 +1,8 @@
 """The canonical form of an expression. `RULES` are pure functions from tree to tree.
 
 Every rule gives a simpler expression that keeps the value on every event, errors included (an error may become another
-error). A filter is read as a *condition*: what is no boolean is an error, so `!!x` is `x`. Conditions are the root and
-the operands of `&&`, `||`, `!` and of a conditional in such a place; inside other expressions only `everywhere` rules
-apply.
-
-That a rule is exact is tested by evaluating both sides with cel-cpp on generated events.
+one). A filter is read as a *condition*: what is no boolean is an error, so `!!x` is `x`. Conditions are the root and
+operands of `&&`, `||`, `!` and of a conditional in such a place; elsewhere only `everywhere` rules apply.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar, get_args
+from typing import Final, Generic, TypeVar
 
 from headgate.filter.cel.ast import (
     FALSE,
@@ -55,16 +52,12 @@ def is_path(node: Node) -> bool:
     return isinstance(root, Name) and root.name in _ROOTS
 
 
-def _is_text(node: Node) -> bool:
-    return isinstance(node, Select) and node.operand == Name("ce") and node.field in TEXT_ATTRIBUTES
-
-
 def everywhere(*changes: Callable[[Node], Node]) -> Callable[[Node], Node]:
     """A rule that applies `changes`, one after the other, to every node, children first.
 
     The body of a macro whose variable hides `ce` or `data` is left alone.
     """
-    about = [(_ABOUT.get(change, _EVERY_KIND), change) for change in changes]
+    about = [(NODE_RULES[change], change) for change in changes]
 
     def walk(node: Node) -> Node:
         kind = type(node)
@@ -157,14 +150,15 @@ def attribute_presence(node: Node) -> Node:
 def attribute_size(node: Node) -> Node:
     """`size(ce.subject) > 0` is `ce.subject > ""`: an attribute that is no extension is no map and no list."""
     match node:
-        case Compare(comparison, Call("size", target, arguments), Literal(LiteralKind.INT, int(size))):
-            operands = arguments if target is None else (target, *arguments)
+        case Compare(comparison, Call("size") as call, Literal(LiteralKind.INT, int(size))):
+            some = asks_for_some(comparison, size)
         case _:
             return node
-    if len(operands) != 1 or not _is_text(operands[0]):
-        return node
-    some = asks_for_some(comparison, size)
-    return node if some is None else Compare(Comparison.GT if some else Comparison.LE, operands[0], literal(""))
+    match children(call):
+        case (Select(Name("ce"), name) as operand,) if name in TEXT_ATTRIBUTES and some is not None:
+            return Compare(Comparison.GT if some else Comparison.LE, operand, literal(""))
+        case _:
+            return node
 
 
 def asks_for_some(comparison: Comparison, size: float) -> bool | None:
@@ -270,23 +264,24 @@ def push_not(node: Node) -> Node:
     """`!(a && b)` is `!a || !b`, `!(a == b)` is `a != b`, `!(p < 1)` is `p >= 1`: exact, errors stay errors."""
     match node:
         case Not(operand):
-            return _negate(operand)
+            return negated(operand)
         case And() | Or() | Conditional():
             return map_children(node, push_not)
         case _:
             return node
 
 
-def _negate(node: Node) -> Node:
+def negated(node: Node) -> Node:
+    """`!node`, with the `!` pushed down."""
     match node:
         case Not(operand):
             return push_not(operand)
         case And(operands):
-            return Or(tuple(map(_negate, operands)))
+            return Or(tuple(map(negated, operands)))
         case Or(operands):
-            return And(tuple(map(_negate, operands)))
+            return And(tuple(map(negated, operands)))
         case Conditional(condition, then, otherwise):
-            return Conditional(push_not(condition), _negate(then), _negate(otherwise))
+            return Conditional(push_not(condition), negated(then), negated(otherwise))
         case Literal(LiteralKind.BOOL, value):
             return FALSE if value else TRUE
         case Compare(Comparison.EQ | Comparison.NE as comparison, left, right):
@@ -348,8 +343,7 @@ def sorted_list(node: Node) -> Node:
     return node
 
 
-_EVERY_KIND: Final = frozenset(get_args(Node))
-_ABOUT: Final[dict[Callable[[Node], Node], frozenset[type]]] = {
+NODE_RULES: Final[dict[Callable[[Node], Node], frozenset[type]]] = {
     index_to_field: frozenset({Index, Call}),
     member_of_attribute: frozenset({Select, Has}),
     attribute_presence: frozenset({In, Has}),
@@ -359,19 +353,7 @@ _ABOUT: Final[dict[Callable[[Node], Node], frozenset[type]]] = {
     plain_pattern: frozenset({Call}),
     sorted_list: frozenset({In}),
 }
-"""The kinds of nodes that a rule may change."""
-NODE_RULES: Final[tuple[Callable[[Node], Node], ...]] = (
-    index_to_field,
-    member_of_attribute,
-    attribute_presence,
-    fold_constants,
-    constant_right,
-    attribute_size,
-    plain_pattern,
-    sorted_list,
-)
-"""Exact wherever they stand."""
-
+"""Exact wherever they stand; and the kinds of nodes that each may change."""
 CONDITION_RULES: Final[tuple[Callable[[Node], Node], ...]] = (fold_condition, flatten, macros_last)
 
 RULES: Final[tuple[Callable[[Node], Node], ...]] = (everywhere(*NODE_RULES), push_not, conditions(*CONDITION_RULES))
@@ -428,4 +410,4 @@ def _branches(node: Conditional) -> tuple[Node, Node]:
 
     Both hold the condition: who goes on below them remembers what is known of a node, or a nest costs 2^depth.
     """
-    return And((node.condition, node.then)), And((push_not(Not(node.condition)), node.otherwise))
+    return And((node.condition, node.then)), And((negated(node.condition), node.otherwise))

@@ -6,26 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Final, assert_never
 
-from headgate.filter.cel.ast import (
-    And,
-    Call,
-    Compare,
-    Conditional,
-    Has,
-    In,
-    Index,
-    ListOf,
-    Literal,
-    LiteralKind,
-    Macro,
-    MapOf,
-    Message,
-    Name,
-    Node,
-    Not,
-    Or,
-    Select,
-)
+from headgate.filter.cel import ast
+from headgate.filter.cel.ast import LiteralKind, Node
 
 _CONDITIONAL, _OR, _AND, _RELATION, _SUM, _PRODUCT, _UNARY, _MEMBER = range(8)
 """Binding strength, weakest first: the levels of CEL's grammar."""
@@ -74,49 +56,49 @@ def _list(nodes: Iterable[Node]) -> str:
 
 def _render(node: Node) -> tuple[str, int]:
     match node:
-        case Literal():
+        case ast.Literal():
             return _literal(node)
-        case Name(name):
+        case ast.Name(name):
             return name, _MEMBER
-        case Select(operand, field):
+        case ast.Select(operand, field):
             if is_plain_field(field):
                 return f"{_text(operand, _MEMBER)}.{field}", _MEMBER
             return f"{_text(operand, _MEMBER)}[{string_literal(field)}]", _MEMBER
-        case Has(operand, field):
+        case ast.Has(operand, field):
             written = field if is_plain_field(field) else f"`{field}`"
             return f"has({_text(operand, _MEMBER)}.{written})", _MEMBER
-        case Index(operand, key):
+        case ast.Index(operand, key):
             return f"{_text(operand, _MEMBER)}[{_text(key, _CONDITIONAL)}]", _MEMBER
-        case Call():
+        case ast.Call():
             return _call(node)
-        case Compare(operator, left, right):
+        case ast.Compare(operator, left, right):
             return f"{_text(left, _RELATION)} {operator} {_text(right, _SUM)}", _RELATION
-        case In(element, container):
+        case ast.In(element, container):
             return f"{_text(element, _RELATION)} in {_text(container, _SUM)}", _RELATION
-        case Not(operand):
+        case ast.Not(operand):
             return f"!{_text(operand, _MEMBER)}", _UNARY
-        case And(operands):
+        case ast.And(operands):
             return " && ".join(_text(operand, _RELATION) for operand in operands), _AND
-        case Or(operands):
+        case ast.Or(operands):
             return " || ".join(_text(operand, _AND) for operand in operands), _OR
-        case Conditional(condition, then, otherwise):
+        case ast.Conditional(condition, then, otherwise):
             return f"{_text(condition, _OR)} ? {_text(then, _OR)} : {_text(otherwise, _CONDITIONAL)}", _CONDITIONAL
-        case ListOf(items):
+        case ast.ListOf(items):
             return f"[{_list(items)}]", _MEMBER
-        case MapOf(entries):
+        case ast.MapOf(entries):
             pairs = (f"{_text(key, _CONDITIONAL)}: {_text(value, _CONDITIONAL)}" for key, value in entries)
             return "{" + ", ".join(pairs) + "}", _MEMBER
-        case Message(type_name, fields):
+        case ast.Message(type_name, fields):
             pairs = (f"{name}: {_text(value, _CONDITIONAL)}" for name, value in fields)
             return type_name + "{" + ", ".join(pairs) + "}", _MEMBER
-        case Macro(kind, source, variable, predicate, transform):
+        case ast.Macro(kind, source, variable, predicate, transform):
             bodies = _list(body for body in (predicate, transform) if body is not None)
             return f"{_text(source, _MEMBER)}.{kind}({variable}, {bodies})", _MEMBER
         case _:
             assert_never(node)
 
 
-def _call(node: Call) -> tuple[str, int]:
+def _call(node: ast.Call) -> tuple[str, int]:
     if node.target is not None:
         return f"{_text(node.target, _MEMBER)}.{node.function}({_list(node.arguments)})", _MEMBER
     if node.function in _BINARY:
@@ -128,7 +110,7 @@ def _call(node: Call) -> tuple[str, int]:
     return f"{_MACRO_NAMES.get(node.function, node.function)}({_list(node.arguments)})", _MEMBER
 
 
-def _literal(node: Literal) -> tuple[str, int]:
+def _literal(node: ast.Literal) -> tuple[str, int]:
     value = node.value
     match node.kind:
         case LiteralKind.NULL:

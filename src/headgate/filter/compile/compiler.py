@@ -17,6 +17,7 @@ from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.parsing import checked, parse
 from headgate.filter.cel.rewrite import flatten_all, macros_last_all, resolve, rewrite
 from headgate.filter.cel.unparse import unparse
+from headgate.filter.compile.atoms import TYPES, Atom
 from headgate.filter.compile.conjunctions import Conjunction, conjunctions
 from headgate.filter.compile.plan import (
     DOUBTFUL,
@@ -33,7 +34,6 @@ from headgate.filter.compile.plan import (
     Residual,
     Signature,
 )
-from headgate.filter.compile.predicates import TYPES, Atom, form_of
 from headgate.filter.dialects import to_cel, written_in
 from headgate_api.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_ROWS_MAX, FILTERS_CACHED_MAX
 
@@ -42,6 +42,7 @@ KEY_KINDS: Final = {
     ConstantKind.NUMBER: KeyKind.NUMBER,
     ConstantKind.BOOL: KeyKind.BOOL,
 }
+AFFIXES: Final = {KeyKind.PREFIX: Op.STARTS, KeyKind.SUFFIX: Op.ENDS}
 _AFFIX_LENGTHS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Lengths at which prefixes and suffixes are indexed: each length is a signature, so there are few of them."""
 
@@ -146,7 +147,7 @@ def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed
     indexed: list[_Indexed] = []
     rest: list[Atom] = []
     rows = 1
-    for atom in sorted(atoms, key=_fan_out):
+    for atom in sorted(atoms, key=lambda atom: len(atom.constants)):
         one = _equality(atom)
         many = any(item.part.operand.form in MANY for item in indexed)
         usable = one is not None and atom.operand.form not in _WEAK and not (many and atom.operand.form in MANY)
@@ -157,7 +158,7 @@ def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed
             rest.append(atom)
     if indexed:
         return indexed, rest
-    for op, kind in ((Op.STARTS, KeyKind.PREFIX), (Op.ENDS, KeyKind.SUFFIX)):
+    for kind, op in AFFIXES.items():
         affixes = [atom for atom in rest if _affix(atom, op) and rows_max > (atom.operand.form in DOUBTFUL)]
         if affixes:
             return _index_affix(max(affixes, key=lambda atom: len(_affix(atom, op))), kind, rest)
@@ -171,7 +172,7 @@ def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed
 def _presence(atom: Atom) -> _Indexed | None:
     if atom.op is not Op.HAS:
         return None
-    return _Indexed(KeyPart(form_of(atom.operand, Form.PRESENT), KeyKind.BOOL), (not atom.negated,))
+    return _Indexed(KeyPart(replace(atom.operand, form=Form.PRESENT), KeyKind.BOOL), (not atom.negated,))
 
 
 def _equality(atom: Atom) -> _Indexed | None:
@@ -196,10 +197,6 @@ def _looked_up(part: KeyPart, constants: tuple[Constant, ...]) -> _Indexed | Non
     return _Indexed(part, (*constants, part.doubt))
 
 
-def _fan_out(atom: Atom) -> int:
-    return len(atom.constants)
-
-
 def _affix(atom: Atom, op: Op) -> str:
     """The text that a prefix or suffix test asks for; empty when the atom is none."""
     match atom:
@@ -212,11 +209,10 @@ def _affix(atom: Atom, op: Op) -> str:
 
 
 def _index_affix(atom: Atom, kind: KeyKind, rest: list[Atom]) -> tuple[list[_Indexed], list[Atom]]:
-    text = _affix(atom, Op.STARTS if kind is KeyKind.PREFIX else Op.ENDS)
+    text = _affix(atom, AFFIXES[kind])
     length = max(candidate for candidate in _AFFIX_LENGTHS if candidate <= len(text))
-    looked_up = _looked_up(
-        KeyPart(atom.operand, kind, length), (text[:length] if kind is KeyKind.PREFIX else text[-length:],)
-    )
+    end = text[:length] if kind is KeyKind.PREFIX else text[-length:]
+    looked_up = _looked_up(KeyPart(atom.operand, kind, length), (end,))
     assert looked_up is not None
     if length == len(text) and atom.operand.form not in MANY:
         rest = [other for other in rest if other != atom]

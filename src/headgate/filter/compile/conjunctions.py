@@ -13,23 +13,10 @@ from typing import Final
 from headgate.filter.cel.ast import FALSE, TRUE, Literal, Node, Not
 from headgate.filter.cel.rewrite import Fold
 from headgate.filter.cel.unparse import unparse
-from headgate.filter.compile.atoms import atoms
+from headgate.filter.compile.atoms import EQUAL_PROBES, Atom, Unsupported, atoms, one_of
 from headgate.filter.compile.desugar import desugared
 from headgate.filter.compile.operands import EXACT_DOUBLE_MAX
-from headgate.filter.compile.plan import (
-    CompiledFilter,
-    Constant,
-    ConstantKind,
-    Form,
-    Op,
-    Operand,
-    PlanRow,
-    Probe,
-    Root,
-    Signature,
-)
-from headgate.filter.compile.predicates import EQUAL_PROBES, Atom, Unsupported, one_of
-from headgate_api.event.attributes import REQUIRED_ATTRIBUTES
+from headgate.filter.compile.plan import CompiledFilter, Constant, ConstantKind, Op, Operand, PlanRow, Probe, Signature
 from headgate_api.limits import FILTER_CONJUNCTIONS_MAX
 
 _REASON_CHARACTERS: Final = 80
@@ -164,15 +151,11 @@ def preserve_errors(compiled: CompiledFilter) -> CompiledFilter:
 
 def _row(row: PlanRow) -> PlanRow:
     shape = row.signature
-    keys = [(part, value) for part, value in zip(shape.key, row.key, strict=True) if _is_safe(part.operand)]
+    keys = [(part, value) for part, value in zip(shape.key, row.key, strict=True) if part.operand.is_required]
     residuals = [
         (residual, constant)
         for residual, constant in zip(shape.residual, row.constants, strict=True)
-        if _is_safe(residual.operand) and not residual.probes
+        if residual.operand.is_required and not residual.probes
     ]
     signature = Signature(tuple(part for part, _ in keys), tuple(residual for residual, _ in residuals), exact=False)
     return PlanRow(signature, tuple(value for _, value in keys), tuple(constant for _, constant in residuals))
-
-
-def _is_safe(operand: Operand) -> bool:
-    return operand.root is Root.CE and operand.path[0] in REQUIRED_ATTRIBUTES and operand.form is Form.VALUE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -12,7 +13,6 @@ from headgate.filter.cel.ast import (
     INT64_MAX,
     PUBLISH_TIME,
     TIMESTAMP_END_S,
-    TIMESTAMP_START_S,
     Call,
     Comparison,
     Literal,
@@ -20,6 +20,8 @@ from headgate.filter.cel.ast import (
     Name,
     Node,
     Select,
+    children,
+    in_cel_years,
 )
 from headgate.filter.cel.build import TIME_TEXT
 from headgate.filter.compile.plan import Form, Operand, Root
@@ -79,30 +81,25 @@ def _is_read(attribute: str) -> bool:
     return json.dumps(attribute, ensure_ascii=False) == f'"{attribute}"'
 
 
-def arguments_of(call: Call) -> tuple[Node, ...]:
-    """The operands of a call, the receiver first: `x.size()` and `size(x)` are one."""
-    return call.arguments if call.target is None else (call.target, *call.arguments)
-
-
 def time_of(node: Node) -> Operand | None:
     """The operand of a time, in its form; None for anything else."""
     match node:
         case Name(name) if name == PUBLISH_TIME:
             return _PUBLISHED
         case _:
-            return Operand(TIME.root, TIME.path, Form.TIME) if path_of(node) == TIME else None
+            return replace(TIME, form=Form.TIME) if path_of(node) == TIME else None
 
 
 def operand_of(node: Node) -> Operand | None:
     """One value in its form: `data.x`, `size(data.x)`, `data.x.lowerAscii()`, `int(ce.x)`."""
     match node:
         case Call(function):
-            operands = arguments_of(node)
+            operands = children(node)
             form = _FORMS.get(function)
             operand = path_of(operands[0]) if form is not None and len(operands) == 1 else None
             if form is None or operand is None or operand == TIME:
                 return None
-            return Operand(operand.root, operand.path, form)
+            return replace(operand, form=form)
         case _:
             return path_of(node)
 
@@ -128,7 +125,7 @@ def many_of(node: Node) -> Operand | None:
             operand = path_of(node)
             if operand is None or operand.root is not Root.DATA:
                 return None
-            return Operand(operand.root, operand.path, Form.ELEMENTS)
+            return replace(operand, form=Form.ELEMENTS)
 
 
 # --- time -----------------------------------------------------------------------------------------------------------
@@ -170,7 +167,7 @@ def _instant(node: Node) -> Fraction | None:
             found = instant + span if sign == "_+_" else instant - span
         case _:
             return None
-    return found if TIMESTAMP_START_S * _SECOND <= found < TIMESTAMP_END_S * _SECOND else None
+    return found if in_cel_years(found / _SECOND) else None
 
 
 def _span(node: Node) -> Fraction | None:
@@ -212,7 +209,7 @@ def solved(left: Node, comparison: Comparison, constant: int | float) -> Bounds 
     made = tuple((side, _whole(side, k)) for side, k in bounds)
     if any(abs(bound) > EXACT_DOUBLE_MAX for _, bound in made):
         return None
-    return Operand(operand.root, operand.path, Form.INTEGER), made
+    return replace(operand, form=Form.INTEGER), made
 
 
 class _Step(NamedTuple):
@@ -225,7 +222,6 @@ class _Step(NamedTuple):
 
 
 def _step(node: Node) -> _Step | None:
-    """The outermost of arithmetic with integers."""
     match node:
         case Call("_+_" | "_-_" | "_*_" as sign, None, (Literal(LiteralKind.INT, int(constant)), operand)):
             return _Step(sign, operand, constant, mirrored=True)

@@ -15,6 +15,7 @@ from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
 from headgate.filter.cel.budget import UNBOUNDED_BYTES
+from headgate_api.event.attributes import REQUIRED_ATTRIBUTES
 from headgate_api.limits import FILTER_COST_COMPARED, FILTER_COST_EVALUATED
 
 PLAN_VERSION: Final = 2
@@ -93,6 +94,11 @@ class Operand:
     path: tuple[str, ...]
     form: Form = Form.VALUE
 
+    @property
+    def is_required(self) -> bool:
+        """Whether it is an attribute that every event has: reading it is never an error."""
+        return self.root is Root.CE and self.path[0] in REQUIRED_ATTRIBUTES and self.form is Form.VALUE
+
 
 class Verdict(IntEnum):
     """What the matcher can say about an (event, target) pair; the higher number wins when rows merge."""
@@ -124,6 +130,9 @@ class KeyPart:
     def doubt(self) -> str | float:
         """What stands for a value that the matcher does not know."""
         return DOUBT_NUMBER if self.kind is KeyKind.NUMBER else DOUBT_TEXT
+
+    def is_doubt(self, constant: Constant) -> bool:
+        return self.operand.form in DOUBTFUL and constant == self.doubt
 
 
 class Op(StrEnum):
@@ -205,10 +214,7 @@ class PlanRow:
     @property
     def is_of_doubt(self) -> bool:
         """Whether only events meet it whose value at an operand of the key the matcher does not know."""
-        return any(
-            part.operand.form in DOUBTFUL and constant == part.doubt
-            for part, constant in zip(self.signature.key, self.key, strict=True)
-        )
+        return any(part.is_doubt(constant) for part, constant in zip(self.signature.key, self.key, strict=True))
 
 
 SCAN_CANDIDATE = Signature(key=(), residual=(), exact=False)
@@ -230,7 +236,6 @@ class CompiledFilter:
 
 
 # --- cost -----------------------------------------------------------------------------------------
-# What a filter asks of the matcher, as one number that quotas add up.
 
 
 class Scans(NamedTuple):

@@ -14,10 +14,10 @@ from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.attributes import attributes, source_and_type, tags
 from headgate.filter.dialects.cesql.to_cel import cesql
 from headgate.filter.dialects.custom import Installed, installed
-from headgate.filter.dialects.eventpattern.dialect import event_pattern
+from headgate.filter.dialects.eventpattern.to_cel import event_pattern
 from headgate.filter.dialects.expression import VERSION, expression, without_version
 from headgate.filter.dialects.jms.to_cel import jms
-from headgate.filter.dialects.pulsar.dialect import pulsar
+from headgate.filter.dialects.pulsar.to_cel import pulsar
 from headgate.filter.dialects.subscriptions import NAMES, Dialect, filters_tree
 
 _OURS: Final[Mapping[str, Dialect]] = {

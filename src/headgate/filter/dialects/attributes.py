@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.filter.cel.ast import And, Compare, Comparison, Has, Index, Macro, MacroKind, Name, Node
-from headgate.filter.cel.build import CE, attribute, call, flattened, joined, literal, method
+from headgate.filter.cel.ast import And, Compare, Comparison, Has, Index, Name, Node
+from headgate.filter.cel.build import CE, attribute, call, exists, flattened, joined, literal, method
 from headgate.filter.cel.engine import is_timestamp
 from headgate.filter.cel.errors import FilterError, over_limit
-from headgate.filter.cel.unparse import string_literal, unparse
+from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.text_values import check_name, text_is_one_of
 from headgate_api.event.attributes import REQUIRED_ATTRIBUTES
 from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_LIST_ITEMS_MAX
@@ -76,21 +76,14 @@ def source_and_type(value: object, field: str) -> str:
     """CEL text of a `sourceAndType` object, the filter of Knative's first Triggers: unknown fields are refused."""
     if not isinstance(value, Mapping):
         raise FilterError("must be an object with source and type", field=field)
-    conditions = []
-    for name, wanted in value.items():
+    for name in value:
         if name not in {"source", "type"}:
             raise FilterError("unknown field", field=f"{field}.{name}", hint="one of: source, type")
-        if not isinstance(wanted, str):
-            raise FilterError("must be a string", field=f"{field}.{name}", hint='"" accepts any value')
-        if wanted:
-            conditions.append(f"ce.{name} == {string_literal(wanted)}")
-    return " && ".join(conditions) or "true"
+    return attributes({name: wanted for name, wanted in value.items() if wanted != ""}, field)
 
 
 # --- tags -----------------------------------------------------------------------------------------
-# `tags`: events that carry one of some tags and all of others, as in Pulsar's pull request 8544.
-#
-#     {"anytag1": "red", "anytag2": "blue", "alltag1": "urgent"}
+# Events that carry one of some tags and all of others, as in Pulsar's pull request 8544.
 #
 # An event's tags are the values of its extensions whose name begins with `tag` (`tag1`, `tagcolour`). At least one of
 # the values of the keys `anytag...` must be among them, and every value of the keys `alltag...`. Names only enumerate.
@@ -139,4 +132,4 @@ def _carried(wanted: list[str]) -> Node:
     """`ce.exists(name, name.startsWith("tag") && ce[name] in [...])`."""
     equal = text_is_one_of(Index(CE, _VARIABLE), wanted)
     is_tag = method(_VARIABLE, "startsWith", _PREFIX)
-    return Macro(MacroKind.EXISTS, CE, _VARIABLE.name, And((is_tag, equal)), None)
+    return exists(CE, _VARIABLE.name, And((is_tag, equal)))

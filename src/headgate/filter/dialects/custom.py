@@ -1,21 +1,19 @@
 """Filters that installed packages add: dialects, and filters from a consumer's metadata.
 
-A package's dialect, an entry point of the group `headgate.dialects`, is a name, a JSON schema of its values and a
-function from a value to CEL text, and nothing else: it never sees an event. Its text goes the way of every filter's,
-through the compiler with all its limits, so the worst it can do is to refuse, or to say something else than its author
-meant. What goes wrong in it is a `FilterError`: a dialect that is broken takes no filters, and nobody else notices.
+A package's dialect, an entry point of the group `headgate.dialects`, makes CEL text of a value and never sees an event.
+Its text goes through the compiler with all its limits, so the worst it can do is to refuse, or to say something else
+than its author meant. A dialect that is broken takes no filters (`FilterError`), and nobody else notices.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import json
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 from headgate.filter.cel.errors import FilterError
@@ -152,7 +150,7 @@ def _package(point: importlib.metadata.EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
 
 
-@functools.cache
+@cache
 def _load(item: Installed) -> CustomDialect:
     if item.taken:
         raise item.refusal(f"has the name of one of Headgate's own {item.kind}s")

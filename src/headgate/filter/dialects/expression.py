@@ -31,8 +31,6 @@ from headgate.filter.cel.unparse import string_literal, unparse
 from headgate_api.event.attributes import TEXT_ATTRIBUTES
 
 # --- attribute types ------------------------------------------------------------------------------
-# Types of context attributes in CEL, and expressions that they make senseless.
-#
 # For the checker every attribute is `dyn`, because an extension may be anything. An attribute that is none, compared
 # with a value of another type or used as a condition, makes no sense: it is refused, as the checker refuses it of a
 # variable. `dyn(x)` says that it is meant.
@@ -41,8 +39,6 @@ _STRING: Final = "string"
 _TIMESTAMP: Final = "timestamp"
 _CALLS: Final = {_TIMESTAMP: _TIMESTAMP, "duration": "duration", _STRING: _STRING, "int": "int", "size": "int"}
 _CE: Final = Name("ce")
-_MAY_BE_BARE: Final = frozenset({Select, Index, Conditional})
-"""Operands that may be an attribute without a comparison."""
 _METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "match", "lowerAscii", "upperAscii"})
 
 
@@ -63,22 +59,10 @@ def _first_fault(tree: Node) -> _Fault | None:
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        kind = type(node)
-        if kind is Literal or kind is Name or kind is Select:
-            if isinstance(node, Select):
-                waiting.append(node.operand)
-            continue
         if isinstance(node, Macro) and node.variable == "ce":
             waiting.append(node.range)
             continue
-        if isinstance(node, And | Or):
-            is_sound = _MAY_BE_BARE.isdisjoint(map(type, node.operands))
-        elif isinstance(node, Compare):
-            is_sound = _attribute_type(node.left) is None and _attribute_type(node.right) is None
-        else:
-            is_sound = False
-        fault = None if is_sound else next(_faults(node), None)
-        if fault is not None:
+        if (fault := next(_faults(node), None)) is not None:
             return fault
         waiting.extend(reversed(children(node)))
     return None

@@ -149,7 +149,6 @@ class Words(ABC):
         return token
 
     def _nested(self, token: Token, part: Callable[[], Part]) -> Part:
-        """A part that is one level deeper in the tree."""
         self._deeper(token)
         found = part()
         self._depth -= 1

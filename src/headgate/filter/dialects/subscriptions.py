@@ -1,8 +1,7 @@
 """`spec.filters`: a list of filters that must all hold. CloudEvents Subscriptions API 1.0, section 3.2.4.
 
-`exact`, `prefix` and `suffix` test attributes, `all`, `any` and `not` join filters; every other dialect may be an
-element as well. An absent attribute makes a test false, and `not` of it true. What says nothing (`{}`, `""`, `[]`) is
-refused: it would want every event.
+An element is a test of attributes, `all`, `any` or `not` of others, or a filter in any other dialect. An absent
+attribute makes a test false, and `not` of it true. What says nothing (`{}`, `""`) would want every event: refused.
 """
 
 from __future__ import annotations

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from headgate.filter.cel.ast import Literal, LiteralKind, Node
+from headgate.filter.cel.ast import LiteralKind, Node
 from headgate.filter.cel.build import NO_ATTRIBUTES, call, is_written_plainly, literal, one_of
 from headgate.filter.cel.errors import FilterError
 from headgate_api.event.attributes import INT32_MAX, INT32_MIN
 from headgate_api.limits import FILTER_LIST_ITEMS_MAX
 
 # --- text values ----------------------------------------------------------------------------------
-# The values of an attribute that have a text, for dialects in which every property is text.
-#
-# Such a dialect compares with all of them. In Pulsar a property is a string. An attribute that came as an HTTP header
-# is one, too; in JSON it may have come as an integer or a boolean, and then counts as its text: 5 is "5", true is
-# "true".
+# For dialects in which every property is text. An attribute that came as an HTTP header is; in JSON it may have come as
+# an integer or a boolean, and then counts as its text: 5 is "5", true is "true".
 
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,9}")
 
 
 def text_is_one_of(value: Node, texts: Iterable[str]) -> Node:
     """Whether the text of an attribute's value is one of `texts`: `value in ["5", 5]`."""
-    constants = tuple(dict.fromkeys(constant for text in texts for constant in _constants(text)))
+    alike = ((literal(text), *map(literal, others_written(text))) for text in texts)
+    constants = tuple(dict.fromkeys(itertools.chain.from_iterable(alike)))
     if len(constants) > FILTER_LIST_ITEMS_MAX:
         value = call("string", value)
         constants = tuple(constant for constant in constants if constant.kind is LiteralKind.STRING)
     return one_of(value, constants)
-
-
-def _constants(text: str) -> tuple[Literal, ...]:
-    return (literal(text), *map(literal, others_written(text)))
 
 
 def others_written(text: str) -> tuple[int | bool, ...]:
@@ -46,7 +41,6 @@ def others_written(text: str) -> tuple[int | bool, ...]:
 
 
 # --- instants -------------------------------------------------------------------------------------
-# Timestamps in CEL, from an instant since 1970.
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -69,7 +63,6 @@ def timestamp_of_micros(micros: int) -> Node:
 
 
 # --- json names -----------------------------------------------------------------------------------
-# Names of attributes in dialects that are JSON.
 
 
 def check_name(name: str, field: str) -> None:

@@ -1,11 +1,9 @@
 """SQL's three-valued logic as two CEL expressions, one for true and one for false, that never hold together.
 
-Selectors and property expressions are *unknown* where a property is missing, and a missing property is nothing out of
-the ordinary: it must not count as a filter error. So each condition is translated twice, to what makes it true and to
-what makes it false; NOT exchanges the two, and what is unknown is neither. The filter is the first of the two.
-
-The attributes that must be present are collected, so that `color = 'red' AND color <> size` asks `has` once for each.
-Inside the two, a CEL error may stand for "no", as both are only ever joined by `&&` and `||`.
+Selectors and property expressions are *unknown* where a property is missing, which must not count as a filter error.
+So each condition is translated twice; NOT exchanges the two, and the filter is the first of them. The attributes that
+must be present are collected, so that `color = 'red' AND color <> size` asks `has` once for each. Inside the two, a CEL
+error may stand for "no", as both are only ever joined by `&&` and `||`.
 """
 
 from __future__ import annotations
@@ -15,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from headgate.filter.cel.ast import FALSE, TRUE, And, Node, Not, Or
+from headgate.filter.cel.ast import FALSE, TRUE, And, Node, Or
 from headgate.filter.cel.build import joined, operands_of, present
-from headgate.filter.cel.rewrite import push_not
+from headgate.filter.cel.rewrite import negated
 from headgate_api.event.attributes import REQUIRED_ATTRIBUTES
 
 
@@ -81,7 +79,7 @@ def compared(needs: Iterable[str], holds: Node, fails: Node | None = None) -> Tr
     `!holds` when left out, so that an error of `holds` is unknown.
     """
     names = tuple(dict.fromkeys(needs))
-    return Truth(lambda: When(names, holds), lambda: When(names, push_not(Not(holds)) if fails is None else fails))
+    return Truth(lambda: When(names, holds), lambda: When(names, negated(holds) if fails is None else fails))
 
 
 def both(parts: Iterable[Truth]) -> Truth:
@@ -100,7 +98,7 @@ def _all(parts: list[When]) -> When:
     bodies = tuple(operand for part in parts for operand in _operands(And, part.body))
     if FALSE in bodies:
         return NEVER
-    return When(_names(parts), joined(And, bodies))
+    return When(tuple(dict.fromkeys(name for part in parts for name in part.needs)), joined(And, bodies))
 
 
 def _any(parts: list[When]) -> When:
@@ -112,10 +110,6 @@ def _any(parts: list[When]) -> When:
         return When(possible[0].needs, TRUE if TRUE in bodies else joined(Or, bodies))
     bodies = tuple(operand for part in possible for operand in _operands(Or, part.cel()))
     return When((), TRUE if TRUE in bodies else joined(Or, bodies))
-
-
-def _names(parts: list[When]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for part in parts for name in part.needs))
 
 
 def _operands(join: type[And] | type[Or], node: Node) -> tuple[Node, ...]:

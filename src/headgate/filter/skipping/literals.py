@@ -1,16 +1,10 @@
 r"""Texts and numbers that must stand in an event's bytes for a filter to be true of it, to look for before decoding.
 
 A *clause* is a set of texts of which at least one occurs, byte for byte in UTF-8, in every event that satisfies the
-filter: in the event's attributes as the log's columns hold them, or in its JSON data. A reader that finds none of them
-in a whole chunk need not decode it.
-
-JSON may write a character in more than one way. Texts that JSON has to escape are never in a clause; any character may
-be written as `\uXXXX`, so bytes that hold `\u` prove nothing where a clause or a bound is about data.
-
-A *bound* is a range of numbers: in every event that satisfies the filter a member of that name has a number of that
-range, somewhere in its JSON data. A reader looks for `"name": number` in the bytes of a whole chunk at once, at any
-depth, and decodes nothing where none is in range. Numbers are compared as doubles, which may take two for one but never
-turns an order around, so ranges include their ends.
+filter: in its attributes as the log's columns hold them, or in its JSON data. What JSON has to escape is never in one;
+any character may be written as `\uXXXX`, so bytes that hold `\u` prove nothing where a clause or a bound is about
+data. A *bound* is a range of numbers, of which in every such event a member of that name has one, somewhere in its JSON
+data. Numbers are compared as doubles, which may take two for one but never turns an order around: ends are included.
 """
 
 from __future__ import annotations

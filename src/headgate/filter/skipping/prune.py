@@ -2,8 +2,7 @@
 
 A chunk keeps a Bloom filter over its events' *filter values* and the range of their times. A filter that is only true
 of few filter values (it *pins* them), or only within a time range, cannot match in a chunk that holds none of those.
-Every promise is one-sided: CANNOT_MATCH means that no event of the chunk satisfies the filter; MIGHT_MATCH promises
-nothing. An event on which the filter is an error does not satisfy it.
+Every promise is one-sided: MIGHT_MATCH promises nothing. An event on which the filter is an error does not satisfy it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -15,19 +15,7 @@ from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.tokens import TEXTS
 from headgate.filter.cel.tokens import names_in as names_in_cel
 from headgate.filter.dialects.cesql import parser as cesql
-from headgate.filter.dialects.eventpattern.rules import (
-    Affix,
-    AnyOf,
-    AnythingBut,
-    Cidr,
-    Field,
-    IgnoreCase,
-    Item,
-    Matcher,
-    Pattern,
-    Wildcard,
-    items_of,
-)
+from headgate.filter.dialects.eventpattern import rules
 from headgate.filter.dialects.jms import parser as jms
 from headgate.filter.dialects.jms.to_cel import Attribute, meaning
 from headgate.filter.dialects.jms.to_cel import names_in as names_in_selector
@@ -50,16 +38,15 @@ class Place:
     """Something in filters of a dialect that other engines take otherwise."""
 
     dialect: str
-    engines: str  # those that do, by name; they stand in the sentence
     seen: Callable[[Any], str]  # what of a filter, as `_READ` reads it, is such a place; empty for nothing
-    says: str  # the sentence, with `{found}`
+    says: str  # the sentence, with `{found}` and the engines that do
 
 
 def differences(dialect: str, value: object) -> tuple[str, ...]:
     """What other engines make of a valid filter, a sentence for each place of the table."""
     if isinstance(value, str):
         return _of_text(dialect, value)
-    return _differences(dialect, value)
+    return _differences(dialect, value) if dialect == "eventPattern" else ()
 
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
@@ -104,8 +91,7 @@ _STRICT: Final = {
 }
 
 
-def _cel(value: object) -> _Cel:
-    text = value if isinstance(value, str) else ""
+def _cel(text: str) -> _Cel:
     return _Cel(text, _QUOTED.sub(lambda found: " " if found[0].startswith("//") else '""', text))
 
 
@@ -142,8 +128,7 @@ class _Cesql:
     nodes: tuple[object, ...]
 
 
-def _cesql(value: object) -> _Cesql:
-    text = value if isinstance(value, str) else ""
+def _cesql(text: str) -> _Cesql:
     return _Cesql(text, tuple(walk(cesql.parse(text))))
 
 
@@ -188,8 +173,8 @@ def _one_character_of_many_bytes(read: _Cesql) -> str:
 # --- JMS selectors --------------------------------------------------------------------------------
 
 
-def _selector(value: object) -> tuple[object, ...]:
-    return tuple(walk(jms.parse(value if isinstance(value, str) else "")))
+def _selector(text: str) -> tuple[object, ...]:
+    return tuple(walk(jms.parse(text)))
 
 
 def _missing_properties(nodes: tuple[object, ...], *, both: bool) -> str:
@@ -221,41 +206,35 @@ def _unequal(nodes: tuple[object, ...]) -> str:
 # --- event patterns -------------------------------------------------------------------------------
 
 
-def _fields(items: Iterable[Item]) -> Iterator[Field]:
-    for item in items:
-        if isinstance(item, AnyOf):
-            yield from _fields(chain.from_iterable(item.branches))
-        else:
-            yield item
-
-
-def _matchers(field: Field) -> Iterator[Matcher]:
+def _matchers(field: rules.Field) -> Iterator[rules.Matcher]:
     for matcher in field.matchers:
-        yield from matcher.unwanted if isinstance(matcher, AnythingBut) else (matcher,)
+        yield from matcher.unwanted if isinstance(matcher, rules.AnythingBut) else (matcher,)
 
 
-def _case_beyond_ascii(items: tuple[Item, ...]) -> str:
-    for matcher in chain.from_iterable(map(_matchers, _fields(items))):
+def _case_beyond_ascii(items: tuple[rules.Item, ...]) -> str:
+    for matcher in chain.from_iterable(map(_matchers, rules.fields_of(items))):
         match matcher:
-            case IgnoreCase(text) | Affix(_, text, True) if not text.isascii():
+            case rules.IgnoreCase(text) | rules.Affix(_, text, True) if not text.isascii():
                 return repr(text)
             case _:
                 pass
     return ""
 
 
-def _wildcard_beside_case(items: tuple[Item, ...]) -> str:
-    for field in _fields(items):
+def _wildcard_beside_case(items: tuple[rules.Item, ...]) -> str:
+    for field in rules.fields_of(items):
         found = tuple(_matchers(field))
-        ignores_case = any(isinstance(one, IgnoreCase) or (isinstance(one, Affix) and one.ignore_case) for one in found)
-        if ignores_case and any(isinstance(one, Wildcard) for one in found):
+        ignores_case = any(
+            isinstance(one, rules.IgnoreCase) or (isinstance(one, rules.Affix) and one.ignore_case) for one in found
+        )
+        if ignores_case and any(isinstance(one, rules.Wildcard) for one in found):
             return ".".join(field.names)
     return ""
 
 
-def _whole_address(items: tuple[Item, ...]) -> str:
-    for matcher in chain.from_iterable(map(_matchers, _fields(items))):
-        if isinstance(matcher, Cidr) and matcher.network.prefixlen == matcher.network.max_prefixlen:
+def _whole_address(items: tuple[rules.Item, ...]) -> str:
+    for matcher in chain.from_iterable(map(_matchers, rules.fields_of(items))):
+        if isinstance(matcher, rules.Cidr) and matcher.network.prefixlen == matcher.network.max_prefixlen:
             return str(matcher.network)
     return ""
 
@@ -263,93 +242,81 @@ def _whole_address(items: tuple[Item, ...]) -> str:
 # --- the table ------------------------------------------------------------------------------------
 
 
-_READ: Final[Mapping[str, Callable[[object], object]]] = {
+_READ: Final[Mapping[str, Callable[[Any], object]]] = {
     "cel": _cel,
     "cesql": _cesql,
     "jms": _selector,
-    "eventPattern": lambda value: items_of(Pattern(value, "eventPattern")),
+    "eventPattern": lambda value: rules.items_of(value, "eventPattern"),
 }
 """A filter's value as the places of its dialect look at it. `expression` is CEL, too."""
 
 PLACES: Final = (
     Place(
         "cel",
-        "dev.cel",
         _null_compared,
         "where the member is null, {found} is true or false here and in CEL's specification, and no boolean in dev.cel"
         " (Java)",
     ),
     Place(
         "cel",
-        "cel-go",
         _duration_milliseconds,
         "{found} of a duration is the part below a second here, and the whole duration in cel-go, cel-python, the Rust"
         " cel and cel-js",
     ),
     Place(
         "cel",
-        "cel-js",
         _class_of_letters,
         "{found} in a regular expression has RE2's meaning here (\\d is 0 to 9, \\pL any letter), and another one in"
         " cel-js and common-expression-language (Rust)",
     ),
     Place(
         "cel",
-        "engines that follow RFC 3339 strictly",
         _lax_conversion,
         "{found} has a value here, and is an error in engines that follow RFC 3339 strictly; write the usual form",
     ),
     Place(
         "cesql",
-        "the SDKs of Go and Java",
         _mixed_operators,
         "{found} stand beside each other without parentheses: CESQL groups from the left, as here, but the SDKs of Go"
         " and Java from the right; write parentheses",
     ),
     Place(
         "cesql",
-        "the SDK of Java",
         _missing_before_or,
         "without {found} the expression is an error here, as in the SDK of Go, but the SDK of Java goes on with what"
         " follows OR; test it with EXISTS, or write what needs it last",
     ),
     Place(
         "cesql",
-        "the SDK of Go",
         _one_character_of_many_bytes,
         "_ in the pattern {found!r} is one character here, and one byte in the SDK of Go",
     ),
     Place(
         "jms",
-        "ActiveMQ and Qpid",
         _compared_with_each_other,
         "without {found} the comparison is unknown here and in the specification, but ActiveMQ and Qpid compare what is"
         " missing; test it with IS NOT NULL",
     ),
     Place(
         "jms",
-        "Qpid",
         _unequal,
         "without {found} the comparison with <> is unknown here, in the specification and in ActiveMQ, but true in"
         " Qpid; test it with IS NOT NULL",
     ),
     Place(
         "eventPattern",
-        "EventBridge",
         _case_beyond_ascii,
         "EventBridge may take {found} for another text than here, as it compares each letter with the pattern's in"
         " upper and in lower case; here the order of the two texts does not matter",
     ),
     Place(
         "eventPattern",
-        "EventBridge",
         _wildcard_beside_case,
         "EventBridge may match more in {found} than its values, as a wildcard and a value that ignores case change each"
         " other there; here each stands for itself",
     ),
     Place(
         "eventPattern",
-        "EventBridge",
         _whole_address,
         "EventBridge refuses the CIDR {found} for its length; here it is that one address",
     ),

@@ -1,46 +1,35 @@
 """What can be said of filters without an event: equal, one implies another, they exclude each other; never, always.
 
-A compiled filter is a disjunction of rows, a row a conjunction of comparisons (`filter/compile/plan.py`). A filter is
-true wherever one of its exact rows holds, and nowhere else than where one of its rows does. So every answer here is
-sure, for every event that cel-cpp evaluates both filters on (`CompiledFilter.sure_bytes`); where a comparison is
-outside of what is understood, or a filter has too many rows, there is none.
-
-What is understood: equality with constants, order, prefixes, suffixes, parts of a text, presence, and types. All that a
-row says of one place is a `Domain`: a few constants, or bounds of a number or a text. Integers from 2**53 on are equal
-to themselves alone, as a double near them may equal several.
+A filter is true wherever one of its exact rows holds, and nowhere else than where one of its rows does. So every yes is
+sure, for every event that cel-cpp evaluates both filters on; where a comparison is outside of what is understood
+(equality, order, prefixes, suffixes, parts of a text, presence, types), or a filter has too many rows, there is none.
+Integers from 2**53 on are equal to themselves alone, as a double near them may equal several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 from headgate.filter.cel.build import LOWER_ASCII, UPPER_ASCII
-from headgate.filter.compile.compiler import KEY_KINDS
+from headgate.filter.compile.atoms import COMPARISONS, ORDERS, TYPES, Atom
+from headgate.filter.compile.compiler import AFFIXES, KEY_KINDS
 from headgate.filter.compile.operands import EXACT_DOUBLE_MAX
-from headgate.filter.compile.plan import (
-    MANY,
-    CompiledFilter,
-    Constant,
-    ConstantKind,
-    Form,
-    KeyKind,
-    Op,
-    Operand,
-    PlanRow,
-    Root,
-)
-from headgate.filter.compile.predicates import TYPES, Atom
-from headgate_api.event.attributes import REQUIRED_ATTRIBUTES
+from headgate.filter.compile.plan import MANY, CompiledFilter, Constant, ConstantKind, Form, Op, Operand, PlanRow
 from headgate_api.limits import ALGEBRA_ROW_PAIRS_MAX, ALGEBRA_SPLITS_MAX, EVENT_BYTES_MAX
 
 _CONSTANT_KINDS: Final = {key: kind for kind, key in KEY_KINDS.items()}
-_AFFIXES: Final = {KeyKind.PREFIX: Op.STARTS, KeyKind.SUFFIX: Op.ENDS}
-_OPPOSITES: Final = {Op.LT: Op.GE, Op.GE: Op.LT, Op.GT: Op.LE, Op.LE: Op.GT}
+_OPPOSITES: Final = {op: ORDERS[comparison.opposite] for op, comparison in COMPARISONS.items()}
+_OF_TEXT: Final[Mapping[Op, Callable[[Any, Any], bool]]] = {
+    Op.STARTS: str.startswith,
+    Op.ENDS: str.endswith,
+    Op.CONTAINS: str.__contains__,
+}
+_LOWER: Final = (Op.GT, Op.GE)
 _ORDERED: Final = frozenset({ConstantKind.NUMBER, ConstantKind.STRING})
 _OF_A_VALUE: Final = frozenset({Form.VALUE, Form.LOWER, Form.UPPER, Form.SIZE, Form.TIME})
 """Forms that have a value only where there is one at the path."""
@@ -68,7 +57,6 @@ class Meaning:
         """Whether cel-cpp evaluates it on every event, however large."""
 
     def relation(self, other: Meaning) -> Relation:
-        """What is known of two filters; what is not `UNKNOWN` is sure."""
         if self.cel == other.cel:
             return Relation.EQUAL
         forth, back = self.implies(other), other.implies(self)
@@ -78,12 +66,10 @@ class Meaning:
 
     @property
     def is_never(self) -> bool:
-        """Whether it is sure that no event makes the filter true."""
         return not self.rows
 
     @property
     def is_always(self) -> bool:
-        """Whether it is sure that every event makes the filter true."""
         return self.is_evaluated and any(row.exact and not row.atoms for row in self.rows)
 
     def implies(self, other: Meaning) -> bool:
@@ -93,7 +79,6 @@ class Meaning:
         return all(_is_within(row, other.exact_rows) for row in self.rows)
 
     def excludes(self, other: Meaning) -> bool:
-        """Whether it is sure that no event makes both true."""
         if self._pairs(other) > ALGEBRA_ROW_PAIRS_MAX:
             return False
         return all(
@@ -102,7 +87,6 @@ class Meaning:
 
     @cached_property
     def exact_rows(self) -> tuple[Row, ...]:
-        """Rows where the filter is surely true."""
         return tuple(row for row in self.rows if row.exact)
 
     @cached_property
@@ -143,7 +127,6 @@ class Row:
 
     @cached_property
     def is_never(self) -> bool:
-        """Whether the comparisons exclude each other."""
         return any(place.is_empty for place in self.places.values()) or any(self._excludes(atom) for atom in self.atoms)
 
     def entails(self, atom: Atom) -> bool:
@@ -154,20 +137,19 @@ class Row:
         if place is not None and place.entails(atom):
             return True
         if atom.op is Op.HAS:
-            return not atom.negated and self._has(atom.operand.root, atom.operand.path)
+            return not atom.negated and self._has(atom.operand)
         return self._said_of_form(atom) is True
 
-    def _has(self, root: Root, path: tuple[str, ...]) -> bool:
-        """Whether something is sure to be at a path."""
+    def _has(self, at: Operand) -> bool:
         return any(
-            operand.root is root and operand.path[: len(path)] == path and place.is_present
+            operand.root is at.root and operand.path[: len(at.path)] == at.path and place.is_present
             for operand, place in self.places.items()
         )
 
     def _excludes(self, atom: Atom) -> bool:
         """Whether other comparisons say that one is false or an error."""
         if atom.op is Op.HAS and atom.negated:
-            return self._has(atom.operand.root, atom.operand.path)
+            return self._has(atom.operand)
         return self._said_of_form(atom) is False
 
     def _said_of_form(self, atom: Atom) -> bool | None:
@@ -199,11 +181,13 @@ def _atoms(row: PlanRow) -> frozenset[Atom]:
         if operand.form is Form.PRESENT:
             at = replace(operand, form=Form.VALUE)
             found.append(Atom(at, Op.HAS, ConstantKind.NONE, negated=not constant))
-        elif part.kind in _AFFIXES:
-            found.append(Atom(operand, _AFFIXES[part.kind], ConstantKind.STRING, constant))
+        elif part.kind in AFFIXES:
+            found.append(Atom(operand, AFFIXES[part.kind], ConstantKind.STRING, constant))
         else:
             found.append(Atom(operand, Op.EQ, _CONSTANT_KINDS[part.kind], constant))
-    return frozenset(_plain(atom) for atom in found if not _is_always(atom))
+    return frozenset(
+        _plain(atom) for atom in found if not (atom.op is Op.HAS and atom.operand.is_required and not atom.negated)
+    )
 
 
 def _plain(atom: Atom) -> Atom:
@@ -213,38 +197,18 @@ def _plain(atom: Atom) -> Atom:
     return atom
 
 
-def _is_always(atom: Atom) -> bool:
-    operand = atom.operand
-    required = operand.root is Root.CE and operand.path[0] in REQUIRED_ATTRIBUTES
-    return required and atom.op is Op.HAS and not atom.negated
-
-
 # --- one place ------------------------------------------------------------------------------------
 
 
 Value = tuple[ConstantKind, Constant]
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    value: int | float | str
-    open: bool
+_Bound = tuple[Any, bool]
+"""A number or text, and whether a lower bound is open or an upper one is closed.
 
-    def below(self, other: _Bound) -> bool:
-        """As lower bounds: whether this one lets more through, or the same."""
-        return _less(self.value, other.value) or (self.value == other.value and (other.open or not self.open))
-
-    def meets(self, high: _Bound) -> bool:
-        """Whether something lies above this bound and below another one."""
-        return _less(self.value, high.value) or (self.value == high.value and not (self.open or high.open))
-
-    def above(self, other: _Bound) -> bool:
-        """As upper bounds."""
-        return _less(other.value, self.value) or (self.value == other.value and (other.open or not self.open))
-
-
-def _less(one: int | float | str, other: int | float | str) -> bool:
-    return one < other  # type: ignore[operator]  # both are of one kind
+So the larger of two lower bounds and the smaller of two upper ones is the narrower, and something lies between a lower
+bound and an upper one where the lower is the smaller.
+"""
 
 
 class Domain:
@@ -257,26 +221,27 @@ class Domain:
         self.high: _Bound | None = None
         self._kinds: set[ConstantKind] = set()
         self.is_present = False
-        self.texts: dict[Op, list[str]] = {Op.STARTS: [], Op.ENDS: [], Op.CONTAINS: []}
+        self.texts: dict[Op, list[str]] = {op: [] for op in _OF_TEXT}
+        ordered: list[Atom] = []
         values: set[Value] | None = None
         for atom in atoms:
             if not _is_understood(atom):
                 continue
-            if atom.op is not Op.HAS:
-                self.is_present |= operand.form in _OF_A_VALUE
-            else:
-                self.is_present |= not atom.negated
+            self.is_present |= not atom.negated if atom.op is Op.HAS else operand.form in _OF_A_VALUE
             if atom.op in (Op.EQ, Op.IN):
                 if not atom.negated:
                     found = {(atom.kind, constant) for constant in atom.constants}
                     values = found if values is None else values & found
             elif atom.op in _OPPOSITES:
                 self._kinds.add(atom.kind)
-                self._bound(atom)
+                ordered.append(atom)
             elif atom.op in self.texts:
                 self._kinds.add(ConstantKind.STRING)
                 if not atom.negated and isinstance(atom.constant, str):
                     self.texts[atom.op].append(atom.constant)
+        if len(self._kinds) == 1:  # no value is of two
+            self.low = max((_bound_of(atom) for atom in ordered if atom.op in _LOWER), default=None)
+            self.high = min((_bound_of(atom) for atom in ordered if atom.op not in _LOWER), default=None)
         self.values: tuple[Value, ...] | None = None
         if values is not None:
             # Sorted by what is written: the same for the same filter.
@@ -284,25 +249,13 @@ class Domain:
                 value for value in sorted(values, key=repr) if all(_said(atom, value) is not False for atom in atoms)
             )
 
-    def _bound(self, atom: Atom) -> None:
-        constant = atom.constant
-        assert isinstance(constant, int | float | str)
-        bound = _Bound(constant, atom.op in (Op.LT, Op.GT))
-        if len(self._kinds) > 1:
-            return  # no value is of both
-        if atom.op in (Op.GT, Op.GE):
-            self.low = bound if self.low is None or self.low.below(bound) else self.low
-        else:
-            self.high = bound if self.high is None or self.high.above(bound) else self.high
-
     @property
     def is_empty(self) -> bool:
-        """Whether no value is as all of it says."""
         if self.values is not None:
             return not self.values
         if len(self._kinds) > 1:
             return True
-        if self.low is not None and self.high is not None and not self.low.meets(self.high):
+        if self.low is not None and self.high is not None and self.low >= self.high:
             return True
         return not _agree(self.texts[Op.STARTS]) or not _agree([text[::-1] for text in self.texts[Op.ENDS]])
 
@@ -318,11 +271,9 @@ class Domain:
             case Op.EQ | Op.IN if atom.negated:
                 return all(self._excludes((atom.kind, constant)) for constant in atom.constants)
             case Op.LT | Op.LE | Op.GT | Op.GE if self._kinds == {atom.kind}:
-                assert isinstance(atom.constant, int | float | str)
-                asked = _Bound(atom.constant, atom.op in (Op.LT, Op.GT))
-                if atom.op in (Op.GT, Op.GE):
-                    return self.low is not None and asked.below(self.low)
-                return self.high is not None and asked.above(self.high)
+                if atom.op in _LOWER:
+                    return self.low is not None and _bound_of(atom) <= self.low
+                return self.high is not None and _bound_of(atom) >= self.high
             case Op.STARTS | Op.ENDS | Op.CONTAINS if isinstance(atom.constant, str):
                 return self._entails_text(atom.op, atom.constant, negated=atom.negated)
             case _:
@@ -334,13 +285,8 @@ class Domain:
             if op is Op.STARTS:
                 return any(not _agree([text, start]) for start in starts)
             return op is Op.ENDS and any(not _agree([text[::-1], end[::-1]]) for end in ends)
-        match op:
-            case Op.STARTS:
-                return any(start.startswith(text) for start in starts)
-            case Op.ENDS:
-                return any(end.endswith(text) for end in ends)
-            case _:
-                return any(text in found for found in (*starts, *ends, *self.texts[Op.CONTAINS]))
+        known = [*starts, *ends, *self.texts[Op.CONTAINS]] if op is Op.CONTAINS else self.texts[op]
+        return any(_OF_TEXT[op](one, text) for one in known)
 
     def _excludes(self, value: Value) -> bool:
         """Whether the place never has a value, and always has another one."""
@@ -376,6 +322,10 @@ class Domain:
         return said.pop() if len(said) == 1 else None
 
 
+def _bound_of(atom: Atom) -> _Bound:
+    return atom.constant, atom.op in (Op.GT, Op.LE)
+
+
 def _agree(beginnings: list[str]) -> bool:
     """Whether a text can have all of these beginnings."""
     longest = max(beginnings, key=len, default="")
@@ -406,20 +356,9 @@ def _said(atom: Atom, value: Value) -> bool | None:
             return (found in atom.constants) is not atom.negated
         case _ if kind is not atom.kind:
             return False
-        case Op.STARTS | Op.ENDS | Op.CONTAINS:
-            assert isinstance(found, str)
-            assert isinstance(atom.constant, str)
-            holds = {
-                Op.STARTS: found.startswith(atom.constant),
-                Op.ENDS: found.endswith(atom.constant),
-                Op.CONTAINS: atom.constant in found,
-            }[atom.op]
         case _:
-            assert isinstance(found, int | float | str)
-            assert isinstance(atom.constant, int | float | str)
-            less, more = _less(found, atom.constant), _less(atom.constant, found)
-            holds = {Op.LT: less, Op.GE: not less, Op.GT: more, Op.LE: not more}[atom.op]
-    return holds is not atom.negated
+            holds = _OF_TEXT.get(atom.op) or COMPARISONS[atom.op].holds
+            return holds(found, atom.constant) is not atom.negated
 
 
 def _derived(form: Form, value: Value) -> Value | None:

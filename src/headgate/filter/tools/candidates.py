@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from headgate.filter.compile.plan import (
-    CompiledFilter,
-    Constant,
-    Form,
-    KeyKind,
-    KeyPart,
-    Op,
-    Operand,
-    PlanRow,
-    Residual,
-    Root,
-)
+from headgate.filter.compile.atoms import COMPARISONS
+from headgate.filter.compile.operands import EXACT_DOUBLE_MAX
+from headgate.filter.compile.plan import CompiledFilter, Form, KeyKind, KeyPart, Operand, PlanRow, Residual, Root
 from headgate_api.event.attributes import TEXT_ATTRIBUTES
 from headgate_api.event.model import DataKind, Event
 
-_EXACT: Final = 2**53
-"""Below it numbers compare as everybody thinks."""
-_COMPARISONS: Final[Mapping[Op, Callable[[Any, Any], bool]]] = {
-    Op.LT: operator.lt,
-    Op.LE: operator.le,
-    Op.GT: operator.gt,
-    Op.GE: operator.ge,
-}
 _UNKNOWN: Final = object()
 _MISSING: Final = object()
 
@@ -61,12 +42,9 @@ class EventKeys:
     def _value(self, operand: Operand) -> object:
         if operand.form is not Form.VALUE:
             return _UNKNOWN
-        if operand.root is Root.CE:
-            (name,) = operand.path
-            if name in TEXT_ATTRIBUTES:
-                found = getattr(self._event, name)
-                return found if isinstance(found, str) else _UNKNOWN
-            return _UNKNOWN
+        if operand.root is Root.CE and operand.path[0] in TEXT_ATTRIBUTES:
+            found = getattr(self._event, operand.path[0])
+            return found if isinstance(found, str) else _UNKNOWN
         if operand.root is not Root.DATA or self._data is _UNKNOWN:
             return _UNKNOWN
         value = self._data
@@ -78,17 +56,18 @@ class EventKeys:
 
 
 def _may_hold(residual: Residual, value: object, constant: object) -> bool:
-    compare = _COMPARISONS.get(residual.op)
-    if compare is None or not (_is_plain(value) and _is_plain(constant)):
+    comparison = COMPARISONS.get(residual.op)
+    if comparison is None or not (_is_plain(value) and _is_plain(constant)):
         return True
-    return compare(value, constant) is not residual.negated
+    return comparison.holds(value, constant) is not residual.negated
 
 
 def _is_plain(value: object) -> bool:
-    return type(value) in (int, float) and abs(value) < _EXACT  # type: ignore[arg-type]
+    """Whether it is a number that compares as everybody thinks."""
+    return type(value) in (int, float) and abs(value) <= EXACT_DOUBLE_MAX  # type: ignore[arg-type]
 
 
-def _may_equal(part: KeyPart, value: object, constant: Constant) -> bool:
+def _may_equal(part: KeyPart, value: object, constant: object) -> bool:
     if value is _UNKNOWN:
         return True
     if value is _MISSING:

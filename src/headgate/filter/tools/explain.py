@@ -11,23 +11,13 @@ from typing import Final
 from headgate.filter.cel.budget import static_cost
 from headgate.filter.cel.parsing import tree_of
 from headgate.filter.cel.unparse import is_plain_field, string_literal
-from headgate.filter.compile.plan import (
-    DOUBTFUL,
-    CompiledFilter,
-    Constant,
-    Form,
-    KeyKind,
-    KeyPart,
-    Op,
-    Operand,
-    PlanRow,
-    Residual,
-    Verdict,
-)
+from headgate.filter.compile.atoms import COMPARISONS, METHODS
+from headgate.filter.compile.compiler import AFFIXES
+from headgate.filter.compile.plan import CompiledFilter, Constant, Form, KeyPart, Op, Operand, PlanRow, Residual
 from headgate.filter.skipping.prune import FILTER_VALUE, Pruning, pruning
 
-_SIGNS: Final = {Op.EQ: "==", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">=", Op.IN: "in"}
-_METHODS: Final = {Op.STARTS: "startsWith", Op.ENDS: "endsWith", Op.CONTAINS: "contains", Op.LIKE: "like"}
+_SIGNS: Final = {**COMPARISONS, Op.EQ: "==", Op.IN: "in"}
+_METHODS: Final = {op: name.lstrip("@") for name, op in METHODS.items()}
 _FORMS: Final = {
     Form.LOWER: "{}.lowerAscii()",
     Form.UPPER: "{}.upperAscii()",
@@ -116,7 +106,7 @@ def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> Fi
 
 def _row(row: PlanRow) -> ExplainedRow:
     return ExplainedRow(
-        verdict=(Verdict.MATCH if row.signature.exact else Verdict.CANDIDATE).name.lower(),
+        verdict="match" if row.signature.exact else "candidate",
         index=tuple(_key(part, constant) for part, constant in zip(row.signature.key, row.key, strict=True)),
         compare=tuple(
             _residual(r, constant) for r, constant in zip(row.signature.residual, row.constants, strict=True)
@@ -175,15 +165,10 @@ def _constant(constant: Constant | tuple[Constant, ...]) -> str:
 
 def _key(part: KeyPart, constant: Constant) -> str:
     operand = _operand(part.operand)
-    if part.operand.form in DOUBTFUL and constant == part.doubt:
+    if part.is_doubt(constant):
         return f"{operand} is in doubt"
-    match part.kind:
-        case KeyKind.PREFIX:
-            return f"{operand}.startsWith({_constant(constant)})"
-        case KeyKind.SUFFIX:
-            return f"{operand}.endsWith({_constant(constant)})"
-        case _:
-            return f"{operand} == {_beside(part.operand, constant)}"
+    op = AFFIXES.get(part.kind, Op.EQ)
+    return _comparison(operand, op, _beside(part.operand, constant), negated=False)
 
 
 def _residual(residual: Residual, constant: Constant | tuple[Constant, ...]) -> str:

@@ -8,31 +8,23 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from headgate.filter.compile.plan import CompiledFilter, Constant, ConstantKind, Op, Operand
 from headgate.filter.tools.algebra import Meaning, Row, Value
 from headgate_api.limits import LINT_CANDIDATES_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Related:
-    """What is sure of a filter; others are by name.
+class Related(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What is sure of a filter; others are by name."""
 
-    Attributes:
-        equal: Those that are true of the same events.
-        implied_by: Some of those that it lies within, at most `LINT_CANDIDATES_MAX`.
-        never: No event makes it true.
-        always: Every event does.
-        redundant: How many of its alternatives lie in others.
-    """
-
-    equal: tuple[str, ...] = ()
-    implied_by: tuple[str, ...] = ()
-    never: bool = False
-    always: bool = False
-    redundant: int = 0
+    equal: tuple[str, ...] = ()  # those that are true of the same events
+    implied_by: tuple[str, ...] = ()  # some of those that it lies within, at most `LINT_CANDIDATES_MAX`
+    never: bool = False  # no event makes it true
+    always: bool = False  # every event does
+    redundant: int = 0  # how many of its alternatives lie in others
 
     def __bool__(self) -> bool:
         return self != _NOTHING
@@ -76,7 +68,6 @@ class FilterIndex:
                     self._lengths[rarest.operand].add(len(rarest.constant))
 
     def of(self, name: str) -> Related:
-        """What is known of one of the filters."""
         cel = self._filters[name].cel
         one = self._meanings[cel]
         if one.is_never:
@@ -93,7 +84,6 @@ class FilterIndex:
         )
 
     def _candidates(self, one: Meaning) -> Iterator[str]:
-        """The texts of filters with a row that may contain the first row of this one."""
         seen = {one.cel}
         for anchor in (None, *self._ways_in(one.rows[0])):
             for other in self._found.get(anchor, ()):

@@ -6,23 +6,12 @@ another opinion. The body of a macro is evaluated for one element by giving it t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from headgate.filter.cel.ast import (
-    And,
-    Conditional,
-    Literal,
-    Macro,
-    MacroKind,
-    Name,
-    Node,
-    Not,
-    Or,
-    children,
-    map_children,
-)
+from headgate.filter.cel.ast import And, Conditional, Literal, Macro, Name, Node, Not, Or, children, map_children
 from headgate.filter.cel.engine import Activation, Expression, FilterOutcome, Shown, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, program
@@ -166,7 +155,6 @@ class _Tracer:
         self.parts.append(part)
 
     def elements(self, at: _At) -> list[_Bound]:
-        """The elements of a macro's range, those that are looked at."""
         macro = at.node
         assert isinstance(macro, Macro)
         source = unparse(macro.range)
@@ -186,8 +174,8 @@ class _Tracer:
                 found = below[0 if condition.kind != "bool" else 1 if condition.text == "true" else 2]
             case Not():
                 found = below[0]
-            case Macro(kind) if value.kind == "bool" and kind in _STOPPED_BY:
-                found = self._element(at, below, value) if _STOPPED_BY[kind] == value.text else None
+            case Macro(kind) if value.kind == "bool" and _STOPPED_BY.get(kind) == value.text:
+                found = self._element(at, below, value)
             case Macro() if value.kind == "error" and self.value(below[0].node, at.scope).kind != "error":
                 found = self._element(at, below, value)
             case And() | Or() if value.kind == "bool":
@@ -224,7 +212,7 @@ class _Tracer:
         return None
 
 
-_STOPPED_BY: Final = {MacroKind.EXISTS: "true", MacroKind.ALL: "false"}
+_STOPPED_BY: Final[Mapping[str, str]] = {"exists": "true", "all": "false"}
 
 
 def _closed(text: str, scope: _Scope) -> str:
@@ -235,7 +223,6 @@ def _closed(text: str, scope: _Scope) -> str:
 
 
 def _below(at: _At, text: str) -> list[_At]:
-    """The direct children of a node with their places in the text."""
     parts = children(at.node)
     # With a child that cannot occur in a text in the place of each one, what is left is what stands between them.
     between = unparse(map_children(at.node, lambda _: Name("\0"))).split("\0")

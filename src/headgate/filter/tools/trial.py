@@ -20,8 +20,8 @@ from headgate.filter.dialects import CUSTOM, DIALECTS, to_cel
 from headgate.filter.dialects.subscriptions import NAMES
 from headgate.filter.skipping.prune import FILTER_VALUE
 from headgate.filter.tools.advice import Advice, advice
-from headgate.filter.tools.explain import Cost, ExplainedRow, Skips, explain
-from headgate.filter.tools.trace import Part, Trace, trace
+from headgate.filter.tools.explain import Cost, ExplainedRow, explain
+from headgate.filter.tools.trace import Part, trace
 from headgate_api.errors import HeadgateError, InvalidInputError
 from headgate_api.event import rfc3339
 from headgate_api.event.json_format import decode_event
@@ -178,22 +178,15 @@ class _Trial:
             return TrialResult(index, _INVALID, error=error.message, hint=error.hint)
         outcome = self._tested.evaluate_view(view)
         decided, shown = None, None
-        if self._traced and self._has_room():
+        if self._traced and self._left_bytes > 0 and time.monotonic() < self._ends_s:
             traced = trace(self.cel, view)
             self.text = traced.text
             decided = {"part": traced.decided_text, "value": traced.decided.value}
-            shown = self._shown(traced)
+            shown = msgspec.Raw(msgspec.json.encode(TraceView(traced.caret, traced.parts, traced.left_out)))
+            self._left_bytes -= len(bytes(shown))
         elif self._traced:
             self.left_out += 1
         return TrialResult(index, outcome.kind.name.lower(), view.event.id, outcome.message, "", decided, shown)
-
-    def _has_room(self) -> bool:
-        return self._left_bytes > 0 and time.monotonic() < self._ends_s
-
-    def _shown(self, traced: Trace) -> msgspec.Raw:
-        written = msgspec.json.encode(TraceView(traced.caret, traced.parts, traced.left_out))
-        self._left_bytes -= len(written)
-        return msgspec.Raw(written)
 
 
 def _explained(compiled: CompiledFilter, spec: _Spec, filter_value: str) -> ExplanationView:
@@ -208,24 +201,19 @@ def _explained(compiled: CompiledFilter, spec: _Spec, filter_value: str) -> Expl
         rows_left_out=max(0, len(found.rows) - FILTER_TRIAL_ROWS_MAX),
         signatures=found.signatures,
         cost=found.cost,
-        skips=_skips(found.skips),
+        skips={
+            "filterValue": found.skips.filter_value,
+            "values": found.skips.values,
+            "timeRangeUs": found.skips.time_range_us,
+            "publishedUs": found.skips.published_us,
+            "says": found.skips.says,
+        },
         notes=found.notes,
         advice=advice(*spec),
     )
 
 
-def _skips(found: Skips) -> dict[str, object]:
-    return {
-        "filterValue": found.filter_value,
-        "values": found.values,
-        "timeRangeUs": found.time_range_us,
-        "publishedUs": found.published_us,
-        "says": found.says,
-    }
-
-
 # --- the dialects ---------------------------------------------------------------------------------
-# For people who choose one: where each may stand, what its value is, and an example.
 
 EXAMPLES: Final[Mapping[str, object]] = {
     "cel": 'ce.type == "order.paid" && data.total > 100',

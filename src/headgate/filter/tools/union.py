@@ -1,8 +1,7 @@
-"""The union of filters: one CEL text that is true wherever one of them is.
+"""The union of filters: one CEL text that is true wherever one of them is, for a source to apply before it sends.
 
-A source applies it before it sends. The promise is one-sided: for every event on which one of the filters is true, the
-union is true; it may be true of more. On other events it may be false or an error (CEL's `||`: true wins over an
-error), and both mean that nobody wants the event.
+On other events it may be true, false or an error (CEL's `||`: true wins over an error). What depends on `publish_time`
+counts as true: when an event will be stored is not known where it comes from.
 
 Joined alternatives lose those that others imply, and equalities of one place become one list. What is too long then is
 widened in steps: conditions beside keys are dropped, then keys beside `ce.type`, then values become prefixes, ever
@@ -12,8 +11,6 @@ cel-cpp gives up on all of an evaluation after so many rounds of its macros, so 
 error together. Alternatives without a macro are looked at first. Of two or more macros each has its share of the
 rounds: the union is true, and no longer exact, of events on which one of them might take more. A filter whose macros
 nest beside others, or that takes too long on some large event for other reasons, takes part by its keys alone.
-
-What depends on `publish_time` counts as true: when an event will be stored is not known where it comes from.
 """
 
 from __future__ import annotations
@@ -122,8 +119,10 @@ def _as_written(filters: Collection[CompiledFilter], characters_max: int) -> Uni
     macros = [_macros(tree) for tree in trees]
     alone = sum(map(len, macros)) == 1  # last, it has all rounds, as in its filter
     for one, tree, its in zip(filters, trees, macros, strict=True):
-        if program(one.cel).is_unlimited and (alone or not any(map(_nests, its))):
-            alternatives += _alternatives(tree)
+        # A macro takes more rounds than its range has items where the range is a macro's, or the body has one.
+        nests = any(has_macro(part) for macro in its for part in children(macro))
+        if program(one.cel).is_unlimited and (alone or not nests):
+            alternatives += [frozenset(operands_of(And, one)) - {TRUE} for one in operands_of(Or, tree) if one != FALSE]
         else:
             exact = False
             alternatives += dict.fromkeys(_nodes(_keys(row)) for row in one.rows)
@@ -136,11 +135,6 @@ def _as_written(filters: Collection[CompiledFilter], characters_max: int) -> Uni
 def _macros(node: Node) -> list[Macro]:
     """The macros of an expression, but for those that stand in others."""
     return [node] if isinstance(node, Macro) else [macro for child in children(node) for macro in _macros(child)]
-
-
-def _nests(macro: Macro) -> bool:
-    """Whether it takes more rounds than its range has items: the range may be a macro's, or the body have one."""
-    return any(map(has_macro, children(macro)))
 
 
 def _guards(alternatives: Iterable[frozenset[Node]]) -> list[frozenset[Node]]:
@@ -202,13 +196,6 @@ def _widenings(filters: Iterable[CompiledFilter]) -> Iterator[dict[_Keys, None]]
             frozenset(shorter for key in one if (shorter := key.shortened(length)) is not None) for one in keys
         )
         yield keys
-
-
-def _alternatives(tree: Node) -> Iterator[frozenset[Node]]:
-    """The alternatives of a filter, each as conditions that hold together."""
-    for alternative in operands_of(Or, tree):
-        if alternative != FALSE:
-            yield frozenset(operands_of(And, alternative)) - {TRUE}
 
 
 # --- joining --------------------------------------------------------------------------------------------------------

@@ -1,15 +1,14 @@
-"""News of brokers and rights: whoever writes one waits until every front knows it.
+"""News of brokers and rights: whoever writes one waits until every front has read it, asked on its Unix socket.
 
-So the first event of a new broker is not refused, and nobody has a right any more that was taken from him. Each front
-has a Unix socket; the process of the objects asks there, and the front reads what has changed before it answers. A
-front that is not there reads all when it starts, after its socket is open; one that does not answer finds out by
-itself within ROUTING_POLL_S, once it works again.
+So the first event of a new broker is not refused, and nobody has a right any more that was taken from him. A front that
+is not there reads all when it starts; one that does not answer finds out by itself within ROUTING_POLL_S.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,25 +29,19 @@ PATH: Final = "/brokers"
 _log = structlog.get_logger(__name__)
 
 
-class BrokerNews:
-    """Tells all fronts that a broker or a right has been written, by requests on the loop; other threads tell."""
-
-    def __init__(self, fronts: Sequence[Path], loop: asyncio.AbstractEventLoop) -> None:
-        self._fronts = fronts
-        self._loop = loop
-
-    def tell(self) -> None:
-        """Returns when every front has read the objects, or does not answer; blocks."""
-        asyncio.run_coroutine_threadsafe(self._tell_all(), self._loop).result(2 * BROKER_NEWS_S_MAX)
-
-    async def _tell_all(self) -> None:
-        await asyncio.gather(*map(_told, self._fronts))
-
-
 def tell_fronts(store: Store, settings: Settings) -> None:
     """Lets the store tell every front of this server, by the loop that runs."""
     fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
-    store.on_broker(BrokerNews(fronts, asyncio.get_running_loop()).tell)
+    store.on_broker(partial(tell, fronts, asyncio.get_running_loop()))
+
+
+def tell(fronts: Sequence[Path], loop: asyncio.AbstractEventLoop) -> None:
+    """Returns when every front has read the objects, or does not answer; blocks, for other threads than the loop's."""
+
+    async def tell_all() -> None:
+        await asyncio.gather(*map(_told, fronts))
+
+    asyncio.run_coroutine_threadsafe(tell_all(), loop).result(2 * BROKER_NEWS_S_MAX)
 
 
 async def _told(socket: Path) -> None:

@@ -1,8 +1,7 @@
 """Dead letters and replays of all dispatchers: one list, one selection, a page at a time.
 
-Each dispatcher has its own ids, which no other one gives, and its own page of a selection. `next` and `ceiling` of an
-answer are texts with a number for each dispatcher, `120.37`; `-` stands for one that has no more. So a page never shows
-a dead letter twice and leaves none out, whatever comes or goes meanwhile. What they mean is in `deadletters/api.py`.
+Each dispatcher has ids of its own and its own page of a selection. So `next` and `ceiling` of an answer have a number
+for each, `120.37`, `-` for one that has no more. `deadletters/api.py` says what they mean.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
+from itertools import islice
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
@@ -63,7 +63,6 @@ class _Pages:
         return tuple(places)
 
     def where(self, places: _Places) -> JsonObject:
-        """`next` and `ceiling` of the answer; nothing behind the last page."""
         if all(place is None for place in places):
             return {}
         ceilings = [answer["ceiling"] for _, answer in sorted(self.answers.items())]
@@ -90,7 +89,7 @@ class DeadLettersFront:
         if isinstance(found, Response):
             return found
         ids = merge(*([(item["id"], number) for item in one["items"]] for number, one in found.answers.items()))
-        page = [pair for pair, _ in zip(ids, range(selection.limit), strict=False)]
+        page = list(islice(ids, selection.limit))
         items = {(item["id"], number): item for number, one in found.answers.items() for item in one["items"]}
         taken: dict[int, int | None] = {}
         for number, one in found.answers.items():
@@ -101,8 +100,7 @@ class DeadLettersFront:
 
     async def _counts(self, request: Request) -> Response:
         answers = await self._group.ask_all(DispatcherQuestion.of(request))
-        refused = refusal(answers)
-        if refused is not None:
+        if (refused := refusal(answers)) is not None:
             return refused
         return json_response(CountsPage.joined([msgspec.json.decode(one.body, type=CountsPage) for one in answers]))
 
@@ -112,8 +110,7 @@ class DeadLettersFront:
     async def _known(self, request: Request) -> Response:
         body = await read_body(request)
         answers = await self._group.ask_all(DispatcherQuestion.of(request, body))
-        refused = refusal(answers)
-        if refused is not None:
+        if (refused := refusal(answers)) is not None:
             return refused
         return json_response({"known": sorted(id_ for answer in answers for id_ in answer.content["known"])})
 
@@ -124,7 +121,6 @@ class DeadLettersFront:
         return await self._change(request, ("count",))
 
     async def _change(self, request: Request, counted: Sequence[str]) -> Response:
-        """A page of a redrive or a discard: each dispatcher takes its share of the page, and counts."""
         body = await read_body(request)
         selection = await decoded_as(request, body, _Selection, "the body is no selection of dead letters")
         if selection.ids and not selection.after:  # a later page has taken the earlier ones away
@@ -150,8 +146,7 @@ class DeadLettersFront:
             return await self._group.ask(number, DispatcherQuestion.of(request, msgspec.json.encode(asked)))
 
         answers = await asyncio.gather(*map(one, numbers))
-        refused = refusal(answers)
-        if refused is not None:
+        if (refused := refusal(answers)) is not None:
             return refused
         return _Pages(after, {number: answer.content for number, answer in zip(numbers, answers, strict=True)})
 
@@ -164,8 +159,7 @@ class DeadLettersFront:
         if refusal(answers) is not None:
             return  # the same ids will be refused for the same reason
         known = {id_ for answer in answers for id_ in answer.content["known"]}
-        unknown = sorted(set(ids) - known)
-        if unknown:
+        if unknown := sorted(set(ids) - known):
             named = ", ".join(map(str, unknown[:_IDS_NAMED])) + (", ..." if len(unknown) > _IDS_NAMED else "")
             noun = "dead letter" if len(unknown) == 1 else "dead letters"
             hint = "it may have been sent or discarded: `headgate deadletter list` shows those that are kept"
@@ -225,8 +219,7 @@ class ReplaysFront:
 
     async def _list(self, request: Request) -> Response:
         answers = await self._group.ask_all(DispatcherQuestion.of(request))
-        refused = refusal(answers)
-        if refused is not None:
+        if (refused := refusal(answers)) is not None:
             return refused
         items = [item for answer in answers for item in answer.content["items"]]
         return json_response({"items": sorted(items, key=lambda item: (item["created"], item["id"]), reverse=True)})

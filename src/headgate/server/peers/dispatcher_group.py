@@ -1,7 +1,6 @@
 """All dispatchers as one, for the process that passes requests on: who owns what, and what they answer together.
 
-Where they are stands behind `DispatcherReach`: processes of this server, or the owners of the outbox's partitions in a
-deployment on Kafka (`server/peers/partition_owners.py`).
+Where they are stands behind `DispatcherReach`: in this server, or on Kafka wherever `partition_owners.py` finds them.
 """
 
 from __future__ import annotations
@@ -23,15 +22,8 @@ from headgate.objects.api.http import JSON
 from headgate.objects.store.store import Store
 from headgate.outbox.shards import dispatcher_of
 from headgate.rpc.wire import parsed
-from headgate.server.peers.local_http import (
-    Header,
-    PartUnavailableError,
-    PeerAddress,
-    ProcessProxy,
-    WholeAnswer,
-    ask,
-    sent_path,
-)
+from headgate.server.peers import local_http
+from headgate.server.peers.local_http import Header, PartUnavailableError, PeerAddress, ProcessProxy, WholeAnswer
 from headgate.settings import Settings
 from headgate_api.limits import DISPATCHER_ANSWER_S_MAX
 from headgate_api.objects.kinds import Kind, ObjectKey
@@ -53,7 +45,7 @@ class DispatcherQuestion:
     @classmethod
     def of(cls, request: Request, body: bytes = b"", target: str = "") -> DispatcherQuestion:
         """What a client asks; `target` replaces path and query."""
-        return cls(request.method, target or sent_path(request.scope), body, request)
+        return cls(request.method, target or local_http.sent_path(request.scope), body, request)
 
     @property
     def user(self) -> Sequence[Header]:
@@ -82,9 +74,10 @@ class DispatcherReach(Protocol):
 
 async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers: Sequence[Header]) -> WholeAnswer:
     """Asks a process; see `DispatcherReach.ask`."""
+    method, target = question.method, question.target
     given = [(b"content-type", JSON.encode()), *headers] if question.body else headers
     try:
-        return await ask(place, question.method, question.target, question.body, given, DISPATCHER_ANSWER_S_MAX)
+        return await local_http.ask(place, method, target, question.body, given, DISPATCHER_ANSWER_S_MAX)
     except OSError as error:
         raise PartUnavailableError from error
 
@@ -122,7 +115,6 @@ class DispatcherGroup:
         return 0 if target is None else dispatcher_of(target, self.count)
 
     async def owner_of_call(self, method: str, first: bytes) -> int:
-        """The dispatcher that answers a gRPC call about a subscription, by the call's first message."""
         namespace, _, name = _subscription(method, first).partition("/")
         return await self.owner(Kind.SUBSCRIPTION, namespace, name)
 

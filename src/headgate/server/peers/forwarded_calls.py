@@ -1,8 +1,4 @@
-"""Calls over gRPC that another process answers.
-
-The front listens; what it does not answer itself goes to the Unix socket of the process that does, message by message,
-unread. The status and the metadata at the end come from there.
-"""
+"""Calls over gRPC that another process answers, on its Unix socket: message by message, unread, its status too."""
 
 from __future__ import annotations
 
@@ -64,17 +60,15 @@ class ForwardedCalls(ServiceCalls):
         for channel in self._channels.values():
             await channel.close()
 
-    def _channel(self, number: int) -> aio.Channel:
-        channel = self._channels.get(number)
-        if channel is None:
-            channel = self._channels[number] = aio.insecure_channel(
-                f"unix:{self._sockets[number]}", options=CHANNEL_OPTIONS
-            )
-        return channel
+    def channel(self, number: int) -> aio.Channel:
+        if number not in self._channels:  # not before: it belongs to the loop that runs
+            socket = self._sockets[number]
+            self._channels[number] = aio.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS)
+        return self._channels[number]
 
     async def forward(self, number: int, method: str, context: CallContext, first: bytes | None) -> None:
         """Forwards a call to the process of a number; `first` is the message that has been read of it."""
-        call: aio.StreamStreamCall[bytes, bytes] = self._channel(number).stream_stream(method)(
+        call: aio.StreamStreamCall[bytes, bytes] = self.channel(number).stream_stream(method)(
             timeout=context.time_remaining(), metadata=user_metadata()
         )
         await relayed(call, context, first)
@@ -103,8 +97,7 @@ def is_gone(error: aio.AioRpcError) -> bool:
 async def aborted(context: CallContext, error: aio.AioRpcError) -> None:
     """Ends a client's call as who answered it has done."""
     if is_gone(error):
-        gone = PartUnavailableError()
-        await context.abort(*status(gone))
+        await context.abort(*status(PartUnavailableError()))
     await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
 
 
@@ -131,8 +124,8 @@ async def _send(context: CallContext, call: aio.StreamStreamCall[bytes, bytes], 
 class ProducerForwarding:
     """The way of a producer's stream to the front that writes the partition of the producer's name.
 
-    There is what is known of the producer's numbers, and there a new stream ends the old one, whichever front the
-    client has connected to. A stream without a producer's name is answered where it comes.
+    There is what is known of the producer's numbers, and there a new stream ends the old one. A stream that names no
+    producer is answered where it comes.
     """
 
     def __init__(self, fronts: ForwardedCalls, own: int, partitions: int) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 import socket
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from headgate.objects.kinds.egress import address_of
 from headgate.server import child, parts
-from headgate.server.listening import addresses_of
+from headgate.server.listening import addresses_of, bracketed
 from headgate.server.parts import Role
 from headgate.settings import Settings
 from headgate.storage.files import replace_whole
@@ -33,16 +33,12 @@ def name_of(data: Path) -> str:
 
 
 def advertised_url(settings: Settings) -> str:
-    """The URL by which other servers of the deployment reach this one.
-
-    As `--advertise` says, else where the server listens; with the machine's name where it listens on all addresses.
-    """
+    """Where other servers reach this one: `--advertise`, else where it listens, by the machine's name for all."""
     if settings.advertise:
         return settings.advertise
     address = next(one for one in addresses_of(settings) if not one.is_grpc)
     host = socket.gethostname() if _is_every(address.host) else address.host
-    host = f"[{host}]" if ":" in host else host
-    return f"{'https' if address.is_tls else 'http'}://{host}:{address.port}"
+    return f"{'https' if address.is_tls else 'http'}://{bracketed(host)}:{address.port}"
 
 
 def advertised_name(settings: Settings) -> str:
@@ -54,8 +50,7 @@ def advertised_name(settings: Settings) -> str:
     host = address.host
     if settings.advertise or _is_every(host):
         host = urlsplit(url).hostname or ""
-    host = f"[{host}]" if ":" in host else host
-    return f"{url}{_BETWEEN}{'grpcs' if address.is_tls else 'grpc'}://{host}:{address.port}"
+    return f"{url}{_BETWEEN}{'grpcs' if address.is_tls else 'grpc'}://{bracketed(host)}:{address.port}"
 
 
 def urls_of_name(name: str) -> tuple[str, str]:
@@ -72,17 +67,12 @@ def host_and_port(url: str) -> tuple[str, int, bool]:
 
 
 def _is_every(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
+    address = address_of(host)
+    return address is not None and address.is_unspecified
 
 
 def quota_sharers(context: child.Context) -> int:
-    """How many processes have an equal part of each quota: as the configuration says, else those of this server.
-
-    A process of sources counts as a front.
-    """
+    """How many processes, fronts and those of sources, have an equal part of each quota."""
     settings, config = context.settings, context.on_kafka
     own = len(parts.of_role(settings, Role.FRONT))
     if config.sources:

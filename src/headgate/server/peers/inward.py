@@ -1,8 +1,7 @@
 """The way from a dispatcher into this server's own brokers: the fronts' Unix sockets, whatever clients speak.
 
-Replies go this way, and events for a broker that is a subscriber or a sink, where the address of the server is not the
-plain one that it listens on: no certificate is needed, and no proxy in front is passed. Whatever the way, what goes
-into the server shows the token that fronts know its own processes by.
+Replies go this way, and events for a broker of this server, where its address is not plain HTTP: they need no
+certificate and pass no proxy. Whatever the way, they show the token that fronts know the server's processes by.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from headgate.server.peers.local_http import ask
 from headgate.settings import Settings
 from headgate_api import limits
 
+_Headers = Sequence[tuple[str, str]]
+
 
 class InwardTransport:
     """A transport into the server itself, by the sockets of its fronts, the preferred one first."""
@@ -29,12 +30,7 @@ class InwardTransport:
         self._sockets = sockets
 
     async def post(
-        self,
-        url: str,
-        headers: Sequence[tuple[str, str]],
-        body: bytes,
-        timeout_s: float,
-        options: PostOptions | None = None,
+        self, url: str, headers: _Headers, body: bytes, timeout_s: float, options: PostOptions | None = None
     ) -> Outcome:
         """See `Transport`; of the URL the path counts, and options do not. The user of the attempt goes with it."""
         target = _target(url)
@@ -60,12 +56,7 @@ class OwnTransport:
         self._shown = (TOKEN_HEADER, token.hex())
 
     async def post(
-        self,
-        url: str,
-        headers: Sequence[tuple[str, str]],
-        body: bytes,
-        timeout_s: float,
-        options: PostOptions | None = None,
+        self, url: str, headers: _Headers, body: bytes, timeout_s: float, options: PostOptions | None = None
     ) -> Outcome:
         return await self._way.post(url, [*headers, self._shown], body, timeout_s, options)
 
@@ -79,15 +70,9 @@ class SplitTransport:
         self._inside = lru_cache(limits.ROUTES_KEPT_MAX)(lambda url: inside(policy, url))
 
     async def post(
-        self,
-        url: str,
-        headers: Sequence[tuple[str, str]],
-        body: bytes,
-        timeout_s: float,
-        options: PostOptions | None = None,
+        self, url: str, headers: _Headers, body: bytes, timeout_s: float, options: PostOptions | None = None
     ) -> Outcome:
-        inside = self._inside(url)
-        if inside:
+        if inside := self._inside(url):
             return await self._inward.post(inside, headers, body, timeout_s)
         return await self._outward.post(url, headers, body, timeout_s, options)
 
@@ -123,7 +108,6 @@ def inside(policy: UrlPolicy, url: str) -> str:
 
 
 def _target(url: str) -> str:
-    """Path and query."""
     rest = url.partition("://")[2].partition("#")[0]
     return f"/{rest.partition('/')[2]}"
 

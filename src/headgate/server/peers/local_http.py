@@ -1,7 +1,4 @@
-"""HTTP between the processes of a server, over Unix sockets that only this user may open: both ends, and passing on.
-
-The asking end also reaches another server of a deployment, over TCP.
-"""
+"""HTTP between the processes of a server, over Unix sockets for this user only; to another server it goes over TCP."""
 
 from __future__ import annotations
 
@@ -26,6 +23,7 @@ from headgate.auth.context import USER, USER_HEADER, header_of
 from headgate.auth.user import ANONYMOUS
 from headgate.objects.api.http import JSON, while_connected
 from headgate.server import child
+from headgate.server.listening import bracketed
 from headgate_api.errors import HeadgateError, TooLargeError, UnavailableError
 from headgate_api.limits import (
     APPLY_BYTES_MAX,
@@ -51,11 +49,6 @@ class PeerAddress:
     host: str
     port: int
     tls: ssl.SSLContext | None = None
-
-    @property
-    def text(self) -> str:
-        """HOST:PORT."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class BrokenAnswerError(ConnectionError):
@@ -140,10 +133,7 @@ async def answering(app: ASGIApp, socket: Path) -> AsyncIterator[None]:
 
 
 class LocalResponse:
-    """An answer as it comes. It ends where HTTP says so, never where the connection does.
-
-    Names of `headers` are in lower case; they are complete once `head` has returned.
-    """
+    """An answer as it comes; names of `headers` are in lower case. It ends where HTTP says so."""
 
     def __init__(self, source: asyncio.StreamReader, *, only_head: bool) -> None:
         self.headers: list[Header] = []
@@ -160,7 +150,6 @@ class LocalResponse:
         return self._parser.get_status_code()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body, as it comes; raises as `head` does."""
         while True:
             if self._pieces:
                 piece, self._pieces = b"".join(self._pieces), []
@@ -170,8 +159,7 @@ class LocalResponse:
             await self._read()
 
     async def _read(self) -> None:
-        data = await self._source.read(PROXY_PIECE_BYTES)
-        if not data:
+        if not (data := await self._source.read(PROXY_PIECE_BYTES)):
             raise BrokenAnswerError("the process broke off its answer")
         try:
             self._parser.feed_data(data)
@@ -198,16 +186,15 @@ class LocalResponse:
 async def requested(
     place: Path | PeerAddress, method: bytes, target: bytes, body: bytes, headers: Iterable[Header] = ()
 ) -> AsyncIterator[LocalResponse]:
-    """A request to another process; the block's end closes its connection.
+    """A request to another process; the block's end closes its connection. It adds the headers about these two.
 
-    It adds the headers about the connection and the body's length. Raises OSError where nobody listens, or another
-    server does not answer within LEADER_CONNECT_S_MAX.
+    OSError where nobody listens, or another server does not answer within LEADER_CONNECT_S_MAX.
     """
     if isinstance(place, Path):
         host = b"headgate"
         source, sink = await asyncio.open_unix_connection(str(place), limit=PROXY_PIECE_BYTES)
     else:
-        host = place.text.encode()
+        host = f"{bracketed(place.host)}:{place.port}".encode()
         async with asyncio.timeout(LEADER_CONNECT_S_MAX):  # its TimeoutError is an OSError
             source, sink = await asyncio.open_connection(place.host, place.port, ssl=place.tls, limit=PROXY_PIECE_BYTES)
     lines = [method + b" " + target + b" HTTP/1.1", b"host: " + host, b"connection: close"]
@@ -227,9 +214,9 @@ async def ask(
     headers: Iterable[Header] = (),
     within_s: float | None = None,
 ) -> WholeAnswer:
-    """What another process answers, as a whole; OSError where nobody listens, it breaks off, is too late or too large.
+    """What another process answers, as a whole; `target` is a path and a query in Latin-1.
 
-    `target` is a path and a query in Latin-1. An answer that is too late raises TimeoutError, which is an OSError.
+    OSError where nobody listens, or the answer breaks off or is too large; one that is late is a TimeoutError.
     """
     async with (
         asyncio.timeout(within_s),
@@ -268,18 +255,14 @@ class PartUnavailableError(UnavailableError):
 
 
 class ProcessProxy:
-    """An ASGI application that passes requests on, their bodies as a whole.
-
-    `shown` has the headers by which the other process may ask further servers for the client; None for none.
-    """
+    """An ASGI application that passes requests on as a whole; `shown` has what lets the process ask further servers."""
 
     def __init__(self, socket: Path, shown: Callable[[Scope], Sequence[Header] | None] = lambda _: None) -> None:
         self._socket = socket
         self._shown = shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = await whole_request(scope, receive)
-        if request is not None:
+        if (request := await whole_request(scope, receive)) is not None:
             user = scope.get(USER, ANONYMOUS)
             more = (*(self._shown(scope) or ()), *(() if user is ANONYMOUS else ((USER_HEADER, header_of(user)),)))
             await pass_on(self._socket, replace(request, headers=(*request.headers, *more)), receive, send)

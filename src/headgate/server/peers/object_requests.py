@@ -24,7 +24,7 @@ from headgate.server.peers.local_http import (
     pass_on,
     whole_request,
 )
-from headgate.server.peers.servers import PeerServers
+from headgate.server.peers.servers import PeerServers, while_owner
 from headgate.settings import Settings
 from headgate_api.errors import UnavailableError
 from headgate_api.limits import LEADER_ANSWER_S_MAX, OBJECT_CACHE_LAG_S_MAX
@@ -77,8 +77,8 @@ class NotPassedOnError(NotLeaderError):
 class ObjectRequests:
     """An ASGI application for the API of objects: reads are answered here, writes by the server that leads.
 
-    A write's answer is passed on once this server has read what it has changed: who writes here reads it here, and the
-    fronts of this server know a new broker. Where there is no control process `here` the leader answers reads, too.
+    A write's answer waits until this server has read what it changed: who writes here reads it here, and its fronts
+    know a new broker. Where there is no control process `here` the leader answers reads, too.
     """
 
     def __init__(self, settings: Settings, peers: PeerServers, store: Store, here: ASGIApp | None) -> None:
@@ -102,11 +102,9 @@ class ObjectRequests:
             await self._pass_on(leader, scope, receive, send)
 
     async def _pass_on(self, leader: str, scope: Scope, receive: Receive, send: Send) -> None:
-        shown = self._peers.shown(scope)
-        if shown is None:
+        if (shown := self._peers.shown(scope)) is None:
             raise NotPassedOnError(leader)
-        request = await whole_request(scope, receive)
-        if request is None:
+        if (request := await whole_request(scope, receive)) is None:
             return
         request = dataclasses.replace(request, headers=(*request.headers, *shown, (FORWARDED, b"1")))
         answered = asyncio.Event()
@@ -115,18 +113,14 @@ class ObjectRequests:
             answered.set()
             await self._read_it(response)
 
-        place = self._peers.place(leader)
-        passing = asyncio.create_task(pass_on(place, request, receive, send, before, LEADER_ANSWER_S_MAX))
+        async def leads() -> bool:
+            return answered.is_set() or await asyncio.to_thread(leader_of, self._cache) == leader
+
+        passing = pass_on(self._peers.place(leader), request, receive, send, before, LEADER_ANSWER_S_MAX)
         try:
-            while not (passing.done() or answered.is_set()):
-                await asyncio.wait([passing], timeout=_LEADER_LOOK_S)
-                if not answered.is_set() and await asyncio.to_thread(leader_of, self._cache) != leader:
-                    raise LeaderSilentError(leader)  # it stands still, or cannot be reached, and another one leads
-            await passing
+            await while_owner(passing, _LEADER_LOOK_S, leads)
         except PartUnavailableError as error:
             raise LeaderSilentError(leader) from error
-        finally:
-            passing.cancel()
 
     async def _read_it(self, response: LocalResponse) -> None:
         """Waits until this server's cache has what the answer is about, OBJECT_CACHE_LAG_S_MAX at most."""
@@ -152,6 +146,5 @@ class ObjectRequests:
 
 
 def _is_write(scope: Scope) -> bool:
-    """Whether a request of the API may change objects."""
     path: str = scope["path"]
     return scope["method"] not in _READS and not path.startswith(_ASKED_HERE) and not path.endswith(_BACKTEST)

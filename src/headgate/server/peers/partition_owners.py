@@ -1,8 +1,8 @@
 """The owners of the outbox's partitions, as a front asks them: processes of this server, or of another one.
 
-A dispatcher gives its group the URLs of its server as its name. So Kafka alone says where a partition is: a front asks
-it, keeps the answer, and asks anew when a server says that it has the partition no more. Another server judges the
-question as any other request of the client; a header says which partition is meant, and that it goes no further.
+A dispatcher gives its group the URLs of its server as its name, so Kafka alone says where a partition is. A front keeps
+that answer until a server says that it has the partition no more. Another server judges a question as any request of
+the client; a header says which partition is meant, and that it goes no further.
 """
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
+import grpc
 import msgspec
+from grpc import aio
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headgate.auth.context import current_user
 from headgate.inspect.find import EventRecords, FoundEvent, InspectedLog, KnownEvent, asked_for
+from headgate.rpc.service import NO_MESSAGE, SUBSCRIPTIONS, CallContext, headers_of
 from headgate.server.peers import instance
-from headgate.server.peers.dispatcher_group import (
-    DispatcherGroup,
-    DispatcherQuestion,
-    DispatcherReach,
-    asked,
-)
+from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherQuestion, DispatcherReach, asked
+from headgate.server.peers.forwarded_calls import ForwardedCalls, Metadata, aborted, is_gone, relayed, user_metadata
 from headgate.server.peers.local_http import (
     FORWARDED,
     Header,
@@ -41,12 +42,13 @@ from headgate.server.peers.local_http import (
     sent_path,
     whole_request,
 )
-from headgate.server.peers.servers import PeerServers
+from headgate.server.peers.servers import PeerServers, while_owner
 from headgate.settings import Settings
 from headgate_api import positions
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.limits import PARTITION_OWNER_S_MAX
 from headgate_api.objects.kinds import Kind
+from headgate_api.rpc.errors import ERROR, ProtocolError
 
 MISDIRECTED: Final = 421
 PARTITION: Final = b"headgate-partition"
@@ -96,8 +98,7 @@ class ClientNotPassedOnError(UnavailableError):
 class PartitionOwners:
     """Each partition of the outbox is a dispatcher, wherever it is; see `DispatcherReach`.
 
-    `look` says the `instance.advertised_name` of each partition's owner now, and may block. `sockets` are those for
-    HTTP of the processes of this server that may be owners.
+    `look` says the `instance.advertised_name` of each partition's owner now, and may block.
     """
 
     def __init__(
@@ -112,10 +113,7 @@ class PartitionOwners:
         self._looking = asyncio.Lock()
 
     async def ask(self, number: int, question: DispatcherQuestion) -> WholeAnswer:
-        """See `DispatcherReach.ask`; raises as `reached` does.
-
-        What another server has passed on goes no further: its partition is asked here, or it is MISDIRECTED.
-        """
+        """As `DispatcherReach` says; what another server has passed on is asked here, or it is MISDIRECTED."""
         scope = question.client.scope
         if (passed_on := partition_of(scope["headers"], self.count)) is not None:
             return await self.ask_here(passed_on, question) or _ELSEWHERE
@@ -126,10 +124,7 @@ class PartitionOwners:
         return await self.reached(number, lambda: self.ask_here(number, question), there)
 
     async def reached(
-        self,
-        number: int,
-        here: Callable[[], Awaitable[_T | None]],
-        there: Callable[[str, str], Awaitable[_T | None]],
+        self, number: int, here: Callable[[], Awaitable[_T | None]], there: Callable[[str, str], Awaitable[_T | None]]
     ) -> _T:
         """What the owner of a partition answers; waits PARTITION_OWNER_S_MAX for one of a partition that moves.
 
@@ -144,7 +139,8 @@ class PartitionOwners:
                 try:
                     url, calls = instance.urls_of_name(owner)
                     asking = here() if url == self._peers.own_url else there(url, calls)
-                    answer = await self._while_owner(number, owner, asking)
+                    is_owner = partial(self._is_owner, number, owner)
+                    answer = await while_owner(asking, PARTITION_OWNER_S_MAX, is_owner)
                 except PartUnavailableError:
                     self._owners.pop(number, None)  # it may have died: the next question looks for another one
                     raise
@@ -156,19 +152,10 @@ class PartitionOwners:
             if self._owners.get(number) in (None, owner):
                 await asyncio.sleep(_LOOK_S)
 
-    async def _while_owner(self, number: int, owner: str, asking: Awaitable[_T]) -> _T:
-        """What an owner answers; raises once another one has taken over, as one that stands still never answers."""
-        task = asyncio.ensure_future(asking)
-        try:
-            while not (await asyncio.wait([task], timeout=PARTITION_OWNER_S_MAX))[0]:
-                with suppress(HeadgateError):  # Kafka does not tell: nobody takes a partition over then
-                    await self._look(time.monotonic() - PARTITION_OWNER_S_MAX)
-                if self._owners.get(number, owner) != owner and not task.done():
-                    raise PartUnavailableError
-            return await task
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
+    async def _is_owner(self, number: int, owner: str) -> bool:
+        with suppress(HeadgateError):  # Kafka does not tell: nobody takes a partition over then
+            await self._look(time.monotonic() - PARTITION_OWNER_S_MAX)
+        return self._owners.get(number, owner) == owner
 
     def routes(self, routes: Sequence[Route]) -> list[Route]:
         """See `DispatcherReach.routes`: what another server has passed on is asked here alone."""
@@ -208,7 +195,6 @@ class PartitionOwners:
         return await asked_in_turn(self.sockets, lambda socket: _streamed(socket, local, receive, send))
 
     async def _look(self, asked_at: float) -> None:
-        """Asks Kafka, unless somebody has since."""
         async with self._looking:
             if self._looked_at <= asked_at:
                 self._owners = dict(await asyncio.to_thread(self._read))
@@ -242,7 +228,6 @@ async def asked_in_turn(places: Iterable[_P], ask: Callable[[_P], Awaitable[_T |
 async def _asked(
     place: Path | PeerAddress, question: DispatcherQuestion, headers: Sequence[Header]
 ) -> WholeAnswer | None:
-    """What a process or a server answers; None where that is MISDIRECTED."""
     answer = await asked(place, question, headers)
     return answer if answer.status != MISDIRECTED else None
 
@@ -252,7 +237,7 @@ class _MisdirectedError(Exception):
 
 
 async def _streamed(place: Path | PeerAddress, request: WholeRequest, receive: Receive, send: Send) -> bool | None:
-    """Passes a request on; None where the answer is MISDIRECTED, of which the client has got nothing."""
+    """Passes a request on; None where the answer is MISDIRECTED, of which the client gets nothing."""
 
     async def look(response: LocalResponse) -> None:
         if await response.head() == MISDIRECTED:
@@ -284,12 +269,10 @@ class _PassedOn:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        number = partition_of(scope["headers"], self._owners.count)
-        if number is None:
+        if (number := partition_of(scope["headers"], self._owners.count)) is None:
             await self._app(scope, receive, send)
             return
-        request = await whole_request(scope, receive)
-        if request is None:
+        if (request := await whole_request(scope, receive)) is None:
             return
         target = request.target.decode("latin-1")
         question = DispatcherQuestion(request.method.decode(), target, request.body, Request(scope))
@@ -306,8 +289,7 @@ class _SubscriptionOwner:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         here = partition_of(scope["headers"], self._owners.count)
-        request = await whole_request(scope, receive)
-        if request is None:
+        if (request := await whole_request(scope, receive)) is None:
             return
         if here is not None:
             if not await self._owners.stream_here(here, request, receive, send):
@@ -318,8 +300,88 @@ class _SubscriptionOwner:
         await self._owners.stream(number, request, scope, receive, send)
 
 
-# --- records of events ----------------------------------------------------------------------------
+# --- calls ----------------------------------------------------------------------------------------
+# The first message of a call names the subscription. Further ones are passed on once the owner has answered the first:
+# an owner that does not have the partition any more has got nothing else then, and the next one gets the same call.
+# Later the call ends with an error that the client can retry.
 
+
+class PeerWithoutCallsError(UnavailableError):
+    """The server of a partition's owner has no gRPC address."""
+
+    code = "peer-without-calls"
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"the subscription is at {url}, which takes no calls",
+            hint="pull over HTTP, or start that server with --grpc HOST:PORT",
+        )
+
+
+class SubscriptionCalls(ForwardedCalls):
+    """The service `Subscriptions` of a front on Kafka."""
+
+    def __init__(self, settings: Settings, owners: PartitionOwners, group: DispatcherGroup, peers: PeerServers) -> None:
+        super().__init__(SUBSCRIPTIONS, [settings.dispatcher_rpc(number) for number in range(settings.dispatchers)])
+        self._owners = owners
+        self._group = group
+        self._peers = peers
+
+    async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
+        method, headers = details.method, headers_of(context)
+        here = partition_of(headers, self._owners.count)
+        first: object = await context.read()
+        if not isinstance(first, bytes):
+            raise ProtocolError(NO_MESSAGE)
+        if here is not None:
+            if not await self._ask_here(here, method, context, first):
+                raise PartitionElsewhereError(f"partition {here} of the outbox is not here")
+            return
+        number = await self._group.owner_of_call(method, first)
+
+        async def there(url: str, calls: str) -> bool | None:
+            if not calls:
+                raise PeerWithoutCallsError(url)
+            shown = self._owners.passed_on(url, number, self._peers.shown_by(current_user.get(), headers))
+            metadata = tuple((name.decode(), value.decode("latin-1")) for name, value in shown)
+            with self._peers.channel(calls) as channel:
+                return await _called(channel, method, context, first, metadata)
+
+        await self._owners.reached(number, lambda: self._ask_here(number, method, context, first), there)
+
+    async def _ask_here(self, number: int, method: str, context: CallContext, first: bytes) -> bool | None:
+        metadata = (*user_metadata(), (PARTITION.decode(), str(number)))
+        own = range(self.count)
+        return await asked_in_turn(own, lambda one: _called(self.channel(one), method, context, first, metadata))
+
+
+async def _called(
+    channel: aio.Channel, method: str, context: CallContext, first: bytes, metadata: Metadata
+) -> bool | None:
+    """Forwards a call; None where the partition is not there, of which the client has heard nothing."""
+    with ExitStack() as stack:
+        call: aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(method)(
+            timeout=context.time_remaining(), metadata=metadata
+        )
+        stack.callback(call.cancel)
+        with suppress(aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError):  # `read` says why it has ended
+            await call.write(first)
+        try:
+            answer = await call.read()
+        except aio.AioRpcError as error:
+            if is_gone(error):
+                raise PartUnavailableError from error
+            if (ERROR, PartitionElsewhereError.code) in tuple(error.trailing_metadata() or ()):
+                return None
+            await aborted(context, error)
+            return True
+        if isinstance(answer, bytes):
+            await context.write(answer)
+            await relayed(call, context)
+    return True
+
+
+# --- records of events ----------------------------------------------------------------------------
 
 _decode: Final = msgspec.json.Decoder(EventRecords).decode
 
@@ -331,10 +393,7 @@ class OwnerRefusedError(UnavailableError):
 
 
 class RemoteRecords:
-    """See `headgate.inspect.find.Records`; of one request, made on the event loop, used in other threads.
-
-    The request's client must have the right to it at every owner.
-    """
+    """See `Records`; of one request, made on the event loop, used in other threads. Every owner judges its client."""
 
     log: InspectedLog
 
@@ -345,7 +404,7 @@ class RemoteRecords:
         self._loop = asyncio.get_running_loop()
 
     def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
-        """See `Records`; UnavailableError when an owner does not answer, or cannot say it."""
+        """UnavailableError when an owner does not answer, or cannot say it."""
         return asyncio.run_coroutine_threadsafe(self._ask(found, target), self._loop).result()
 
     async def _ask(self, found: FoundEvent, target: int | None) -> KnownEvent:

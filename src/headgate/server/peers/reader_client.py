@@ -1,14 +1,14 @@
-"""Scans and counts of the log for the dispatcher and the front, by the process that reads.
+"""Scans and counts of the log for other processes, by the one that reads: a page is a request on its Unix socket.
 
-A page of one is one request on the reader's Unix socket, which the front does not pass on. A reader that restarts is
-waited for: pages know nothing of each other, the next one goes on where the last one ended.
+A reader that restarts is waited for: pages know nothing of each other, the next one goes on where the last one ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.objects.api.http import JSON
-from headgate.scan.counting import CountPage, CountRequest, EventCounter
+from headgate.scan.counting import CountPage, CountRequest
 from headgate.scan.pages import Scanner, ScanPage, ScanRequest
 from headgate.server.peers.local_http import ask
 from headgate_api.errors import HeadgateError, UnavailableError
@@ -24,6 +24,7 @@ from headgate_api.limits import READER_RETRIES_MAX, READER_RETRY_S
 
 SCAN_PATH: Final = "/scan"
 COUNT_PATH: Final = "/count"
+_Asked = TypeVar("_Asked", ScanRequest, CountRequest)
 
 
 class ReaderError(HeadgateError):
@@ -39,13 +40,12 @@ class ReaderUnavailableError(UnavailableError):
 
 
 class ReaderScanner:
-    """Pages that the reader scans."""
+    """Pages that the reader scans or counts. ReaderError: it cannot; ReaderUnavailableError: it is long silent."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
     async def scan_page(self, wanted: ScanRequest) -> ScanPage:
-        """See `Scanner`; ReaderError when it says that it cannot, ReaderUnavailableError when it is long silent."""
         return msgspec.json.decode(await self._answer(SCAN_PATH, wanted), type=ScanPage)
 
     async def count_page(self, request: CountRequest) -> CountPage:
@@ -67,22 +67,20 @@ class ReaderScanner:
 
 def scan_route(scanner: Scanner) -> Route:
     """Where the reader takes requests to scan."""
-
-    async def scan_page(request: Request) -> Response:
-        wanted = msgspec.json.decode(await request.body(), type=ScanRequest)
-        return Response(msgspec.json.encode(await scanner.scan_page(wanted)), media_type=JSON)
-
-    return Route(SCAN_PATH, scan_page, methods=["POST"])
+    return _route(SCAN_PATH, ScanRequest, scanner.scan_page)
 
 
-def count_route(counter: EventCounter) -> Route:
+def count_route(counter: Scanner) -> Route:
     """Where the reader takes requests to count."""
+    return _route(COUNT_PATH, CountRequest, counter.count_page)
 
-    async def count_page(request: Request) -> Response:
-        wanted = msgspec.json.decode(await request.body(), type=CountRequest)
-        return Response(msgspec.json.encode(await counter.count_page(wanted)), media_type=JSON)
 
-    return Route(COUNT_PATH, count_page, methods=["POST"])
+def _route(path: str, asked: type[_Asked], page: Callable[[_Asked], Awaitable[msgspec.Struct]]) -> Route:
+    async def answer(request: Request) -> Response:
+        wanted = msgspec.json.decode(await request.body(), type=asked)
+        return Response(msgspec.json.encode(await page(wanted)), media_type=JSON)
+
+    return Route(path, answer, methods=["POST"])
 
 
 def _message(answer: bytes) -> str:

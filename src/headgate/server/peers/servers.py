@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import grpc
 from grpc import aio
@@ -17,10 +19,12 @@ from headgate.auth.credentials import AUTHORIZATION
 from headgate.auth.user import ANONYMOUS, IMPERSONATE, User
 from headgate.server.peers import instance
 from headgate.server.peers.forwarded_calls import CHANNEL_OPTIONS
-from headgate.server.peers.local_http import Header, PeerAddress
+from headgate.server.peers.local_http import Header, PartUnavailableError, PeerAddress
 from headgate.server.tls import read_ca
 from headgate.settings import ClientAuth, Settings
 from headgate_api.limits import RPC_STREAMS_A_CONNECTION_MAX
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -81,3 +85,16 @@ class PeerServers:
         if self._settings.client_auth is ClientAuth.REQUIRED or (user is not ANONYMOUS and not found):
             return None
         return found + [one for one in given if one[0].startswith(IMPERSONATE)]
+
+
+async def while_owner(asking: Awaitable[_T], look_s: float, is_owner: Callable[[], Awaitable[bool]]) -> _T:
+    """What an owner answers; PartUnavailableError once it owns no more, which is looked at every `look_s`."""
+    task = asyncio.ensure_future(asking)
+    try:
+        while not (await asyncio.wait([task], timeout=look_s))[0]:
+            if not (await is_owner() or task.done()):
+                raise PartUnavailableError
+        return await task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -4,8 +4,8 @@
     GET .../summary                       what is not delivered, and the dead letters; of a namespace, or of all
     POST /matches                         how many matches of each target have ended; for no client
 
-A dispatcher answers on the paths of the client's own question: another server of a deployment judges by them whether
-the client may ask. Fronts pass these paths on to the process of the objects, so no client's question comes here.
+The paths are those of the client's own question: another server judges by them whether the client may ask. Fronts pass
+them on to the process of the objects, so no client's question comes here.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ def stats_paths(kind: Kind) -> tuple[str, ...]:
 
 
 class TargetStats(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The counters of one trigger since `since`; see `delivery.counts.TargetCounts`.
+    """The counters of one trigger since `since` (RFC 3339); see `delivery.counts.TargetCounts`.
 
-    `rate` is deliveries a second in the last minute, `backlog` those in memory that have not ended, `lagging` whether
-    there is more in the outbox, `circuit` `closed` or `open`. Times are RFC 3339: `since` the dispatcher counts,
-    `oldest_undelivered` is when the oldest event in memory was stored, empty without one.
+    `rate` is deliveries a second in the last minute, `backlog` those in memory, `lagging` whether the outbox has more,
+    `circuit` `closed` or `open`, `oldest_undelivered` when the oldest event in memory was stored.
     """
 
     delivered: int
@@ -84,10 +83,7 @@ class StatsReply(msgspec.Struct, frozen=True):
 
 
 class BacklogCount(msgspec.Struct, rename="camel"):
-    """What the triggers of a namespace, or of a server, have not delivered.
-
-    `deliveries` are in memory; `lagging` triggers have more in the outbox; `circuits_open` subscribers are not asked.
-    """
+    """What triggers have not delivered: in memory, and in the outbox of those that are `lagging`."""
 
     deliveries: int = 0
     lagging: int = 0
@@ -225,7 +221,6 @@ class RemoteStats:
         return {name: stats for one in found for name, stats in one.items()}
 
     def _owned(self, names: frozenset[str]) -> dict[int, dict[str, int]]:
-        """The target ids of triggers, by the dispatcher that has their matches."""
         owned: defaultdict[int, dict[str, int]] = defaultdict(dict)
         for path in names:
             namespace, _, name = path.partition("/")
@@ -238,8 +233,7 @@ class RemoteStats:
         """The counters of these triggers; nothing where their dispatcher does not answer."""
         query = urlencode({TARGETS: ",".join(map(str, targets.values()))}, safe=",")
         question = DispatcherQuestion("GET", f"{sent_path(self._client.scope)}?{query}", b"", self._client)
-        reply = await _answer(self._reach, number, question, StatsReply)
-        if reply is None:
+        if (reply := await _answer(self._reach, number, question, StatsReply)) is None:
             return {}
         # Who has had no event has the counters of nothing.
         return dict.fromkeys(targets, TargetStats(0, 0, 0, 0, 0, 0.0, 0, False, "closed", reply.since)) | reply.items
@@ -282,14 +276,13 @@ async def matches(dispatchers: Iterable[Path]) -> dict[int, MatchCount] | None:
 async def _answer(
     reach: DispatcherReach, number: int, question: DispatcherQuestion, kind: type[_Answer]
 ) -> _Answer | None:
-    """What a dispatcher answers; None where it does not, or refuses."""
     try:
         async with asyncio.timeout(STATS_ANSWER_S_MAX):
             answer = await reach.ask(number, question)
+        if answer.is_good:
+            return msgspec.json.decode(answer.body, type=kind)
+        why = str(answer.status)
     except (UnavailableError, TimeoutError) as error:
-        _log.info("a dispatcher's counters are left out", dispatcher=number, why=str(error))
-        return None
-    if not answer.is_good:
-        _log.info("a dispatcher's counters are left out", dispatcher=number, why=str(answer.status))
-        return None
-    return msgspec.json.decode(answer.body, type=kind)
+        why = str(error)
+    _log.info("a dispatcher's counters are left out", dispatcher=number, why=why)
+    return None

@@ -1,7 +1,4 @@
-"""The process of the objects: API, admission, statuses, compiling; the fronts pass its requests on.
-
-Alone, so that no list, no watch and no large `apply` delays a producer. While it is away events are accepted.
-"""
+"""The process of the objects: API, admission, statuses, compiling. Alone, so that no large list delays a producer."""
 
 from __future__ import annotations
 
@@ -43,19 +40,18 @@ from headgate.objects.views.copies import ServedBrokers
 from headgate.observe import metrics
 from headgate.observe.history import NumbersHistory, counted_by
 from headgate.scan.chunks import ChunkLog
-from headgate.scan.counting import EventCounter
+from headgate.scan.pages import Scanner
 from headgate.server import child, ready, tls
 from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
 from headgate.server.listening import url_policy
-from headgate.server.object_stats import ObjectStatsApi
 from headgate.server.peers import local_http
 from headgate.server.peers.broker_news import tell_fronts
 from headgate.server.peers.dispatcher_group import DispatcherReach, LocalDispatchers
 from headgate.server.peers.reader_client import ReaderScanner
 from headgate.server.peers.target_stats import RemoteStats, matches
 from headgate.server.stopped_filters import StoppedFiltersWatch
-from headgate.server.summary import PartView, SummaryApi, keep, parts_of
+from headgate.server.summary import ObjectStatsApi, PartView, SummaryApi, keep, parts_of
 from headgate.settings import Settings
 from headgate.storage.files import directories_of
 from headgate.storage.keyring import keyring_of
@@ -68,10 +64,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ControlStore:
-    """Where the objects are, and what else the process answers of.
+    """Where the objects are, and what else the process answers of: `answers` is what the fronts pass on.
 
-    `answers` is what the fronts pass on; `works` and `loops` are for `child.until_stopped`, beside what every
-    control process does. Of quotas `not_counted` are those that nobody counts; `note` is as for `ControlState`.
+    `works` and `loops` are for `child.until_stopped`. Nobody counts the quotas `not_counted`.
     """
 
     objects: Store
@@ -86,16 +81,6 @@ class ControlStore:
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[ControlStore]]
 """Opens the store for as long as a block lasts, and lets the event hear that the process is told to stop."""
-
-
-def run(context: child.Context) -> None:
-    """Serves until told to stop, with objects of its own."""
-    run_with(context, _own_store)
-
-
-def run_with(context: child.Context, opened: OpenStore) -> None:
-    """Serves until told to stop."""
-    uvloop.run(_serve(context, opened))
 
 
 async def _serve(context: child.Context, opened: OpenStore) -> None:
@@ -137,8 +122,8 @@ async def _own_store(context: child.Context, stop: asyncio.Event) -> AsyncIterat
         def works(state: ControlState) -> list[Coroutine[Any, Any, None]]:
             found = [
                 reconciler.run(stop),
-                recompile_stored(store, state.compiling),
-                reseal_stored(store),
+                child.lasting(recompile_all(store, state.compiling)),
+                child.lasting(reseal_all(store.secrets)),
                 tend_signing_keys(store.signing_keys),
                 StoppedFiltersWatch(store, partial(matches, LocalDispatchers(settings).sockets), history).run(),
             ]
@@ -153,6 +138,11 @@ async def _own_store(context: child.Context, stop: asyncio.Event) -> AsyncIterat
             answers=lambda api: paths(settings, store, api, history, follower),
             works=works,
         )
+
+
+def run(context: child.Context, opened: OpenStore = _own_store) -> None:
+    """Serves until told to stop."""
+    uvloop.run(_serve(context, opened))
 
 
 def paths(
@@ -188,7 +178,7 @@ def application(
     *,
     records: Callable[[Request], Records],
     parts: Callable[[], Iterable[PartView]],
-    counter: EventCounter,
+    counter: Scanner,
     letters: Sequence[Path] = (),
 ) -> Starlette:
     """What the fronts pass on, in every deployment: the API of objects, what became of events, the numbers of both."""
@@ -218,18 +208,6 @@ def urls_of(settings: Settings) -> ServerUrls:
 def own_history(settings: Settings) -> NumbersHistory:
     """The history of what this server alone counts."""
     return NumbersHistory(lambda: {"": counted_by(settings.metrics_directory)})
-
-
-async def recompile_stored(store: Store, note: Callable[[str], None]) -> None:
-    """Compiles stored filters anew where that is due; never ends, as the end of a task ends the process."""
-    await recompile_all(store, note)
-    await asyncio.Event().wait()
-
-
-async def reseal_stored(store: Store) -> None:
-    """Encrypts Secrets anew where that is due; never ends, likewise."""
-    await reseal_all(store.secrets)
-    await asyncio.Event().wait()
 
 
 class ControlState:

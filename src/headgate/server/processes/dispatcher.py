@@ -1,13 +1,12 @@
-"""The process that delivers: match link, outbox, cursors, subscribers."""
+"""The process that delivers: match link -> outbox -> scheduler -> subscribers, and a clean stop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -32,7 +31,7 @@ from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe import metrics, tracing
 from headgate.observe.logs import tell_failure
 from headgate.outbox.link import MatchLinkServer
-from headgate.outbox.reader import DurableBacklog, OutboxReader
+from headgate.outbox.reader import ChunkRowPlaces, DurableBacklog, OutboxReader
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.takeover import Accepted, Takeover
 from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
@@ -58,13 +57,9 @@ from headgate.storage.files import DispatcherDirectory
 from headgate.storage.keyring import keyring_of
 from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
-from headgate.subscriptions.sources import ChunkRowPlaces
 from headgate_api import limits
-from headgate_api.limits import ATTEMPTS_MAX, LINK_CONNECTIONS_MAX
 
 # --- composition ----------------------------------------------------------------------------------
-# The composition of the dispatcher: match link -> outbox -> scheduler -> subscribers, and a clean stop.
-#
 # Start: files are opened, every part is made, and what the outbox holds above the cursors is handed to the scheduler
 # again; only then the link opens. Stop: the link closes, the outbox becomes durable, attempts in flight may end,
 # cursors are flushed. An unexpected error ends the process: after a restart everything is where the files say it is.
@@ -135,7 +130,7 @@ class DispatcherFiles:
     journal: Journal
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def dispatcher_files(options: DispatcherOptions) -> AsyncIterator[DispatcherFiles]:
     """Opens them, the outbox is recovered first; HeadgateError when one is damaged or taken."""
     own, log, clocks = options.own, options.log, options.clocks
@@ -154,11 +149,9 @@ async def dispatcher_files(options: DispatcherOptions) -> AsyncIterator[Dispatch
 
 @dataclass(frozen=True, kw_only=True)
 class DispatcherOptions(DeliveryOptions):
-    """What a dispatcher of one machine works with.
+    """What a dispatcher of one machine works with; without a `scanner` it scans in a thread of its own.
 
-    Without a `scanner` it scans in a thread of its own; without `quotas` a namespace may have any number of dead
-    letters and consumers. `retention` trims the outbox while the dispatcher works; `pause` waits between two looks at
-    the routing.
+    `retention` trims the outbox; `pause` waits between two looks at the routing.
     """
 
     store: RoutingStore
@@ -179,7 +172,6 @@ class DispatcherOptions(DeliveryOptions):
 
     @property
     def own(self) -> DispatcherDirectory:
-        """What it alone writes."""
         return DispatcherDirectory.of(self.data, self.shard.index)
 
 
@@ -251,7 +243,6 @@ class Dispatcher:
         self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=options.clocks.now_us)
 
     def routes(self, objects: Store) -> list[Route]:
-        """What the front passes on to a dispatcher, or asks all of them."""
         return [*SubscriptionsApi(self.subscriptions).routes(), *self.deliveries.routes(objects)]
 
     @property
@@ -269,8 +260,7 @@ class Dispatcher:
         await asyncio.to_thread(self._options.reports.forget_trouble, self._options.shard.owns)
         await self.deliveries.routing.refresh()
         self.scheduler.restore(cursors.position, cursors.targets)
-        watermarks = dict(cursors.watermarks)
-        rows = 0
+        watermarks, rows = dict(cursors.watermarks), 0
         with PartitionReader(files.writer.partition, start=cursors.position) as reader:
             while (chunk := await asyncio.to_thread(reader.read)) is not None:
                 durable = decode_chunk(chunk.first_offset, chunk.batch)
@@ -295,7 +285,9 @@ class Dispatcher:
             works += [options.quotas.follow(), options.quotas.share()]
         if options.retention is not None:
             works.append(options.retention(self._files.writer))
-        parts = [_part(work) for work in works]
+        parts = [asyncio.create_task(work) for work in works]
+        for part in parts:  # each lasts as long as the dispatcher: an error that ends it ends the process
+            part.add_done_callback(partial(tell_failure, what="a part has ended"))
         try:
             await self._link.start(options.data / "run")
             options.on_ready()
@@ -330,13 +322,6 @@ class Dispatcher:
         self._options.on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
 
 
-def _part(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task that lasts as long as the dispatcher: an error that ends it ends the process."""
-    task = asyncio.create_task(work)
-    task.add_done_callback(partial(tell_failure, what="a part has ended"))
-    return task
-
-
 # --- the process ----------------------------------------------------------------------------------
 
 
@@ -346,10 +331,9 @@ def run(context: child.Context) -> None:
 
 
 async def _dispatch(context: child.Context) -> None:
-    child.raise_file_limit(2 * ATTEMPTS_MAX + LINK_CONNECTIONS_MAX)
-    settings = context.settings
+    child.raise_file_limit(2 * limits.ATTEMPTS_MAX + limits.LINK_CONNECTIONS_MAX)
+    settings, stop = context.settings, asyncio.Event()
     shard = Shard(context.part.index, settings.dispatchers)
-    stop = asyncio.Event()
     child.on_stop(child.setter(stop))
     report = ready.PartReport(settings.run_directory, context.part.name)
     tracer = tracing.configure(context.part.name)
@@ -378,7 +362,7 @@ async def _dispatch(context: child.Context) -> None:
         pause=store.change_watch.pause,
         on_ready=on_ready,
         on_look=report.turn,
-        retention=functools.partial(retention.trim_outbox, settings, shard.index),
+        retention=partial(retention.trim_outbox, settings, shard.index),
     )
     try:
         async with (

@@ -1,9 +1,7 @@
-"""The process in which people try filters: one request after the other, on its standard input and output.
+"""The process in which people try filters, on its standard input and output; its first answer says that it has started.
 
 It has no rights, no secrets and no files of the server. A filter that takes too long or too much memory ends with the
 process, and delays nobody: `server/processes/filter_workers.py` starts another one.
-
-The first answer says that the process has started.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@
     POST .../filters/convert    what it is in CEL
     GET  .../filters/dialects   in which languages it can be written
 
-A hostile filter costs its process, and its author's turn: the runs of one user follow each other, and a process that
-does not answer within FILTER_RUN_S_MAX is ended. The front's event loop only passes bytes on.
+A hostile filter costs its process, and its author's turn: the runs of one user follow each other.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import contextlib
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -75,7 +74,6 @@ class _Worker:
         self.idle: asyncio.TimerHandle | None = None
 
     async def answer(self) -> tuple[int, bytes]:
-        """The next answer; raises EOFError when the process has ended."""
         status, size = ANSWER_HEAD.unpack(await self._answers.readexactly(ANSWER_HEAD.size))
         return status, await self._answers.readexactly(size)
 
@@ -216,20 +214,15 @@ class FilterWorkers:
         await asyncio.gather(*self._ending)
 
 
-class FiltersApi:
-    """The handlers."""
+def filter_routes(workers: FilterWorkers) -> list[Route]:
+    """Where trials are asked for."""
 
-    def __init__(self, workers: FilterWorkers) -> None:
-        self._workers = workers
-
-    def routes(self) -> Iterator[Route]:
-        for run, (method, _) in RUNS.items():
-            yield Route(f"{PREFIX}/{run}", self._handler(run), methods=[method])
-
-    def _handler(self, run: str) -> Handler:
+    def handler(run: str) -> Handler:
         async def handle(request: Request) -> Response:
             body = await read_body(request, bytes_max=FILTER_TRIAL_BYTES_MAX)
-            status, answer = await self._workers.run(user_of(request).name, run, body)
+            status, answer = await workers.run(user_of(request).name, run, body)
             return Response(answer, status, media_type=JSON)
 
         return handle
+
+    return [Route(f"{PREFIX}/{run}", handler(run), methods=[method]) for run, (method, _) in RUNS.items()]

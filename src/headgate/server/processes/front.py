@@ -1,7 +1,4 @@
-"""The process that clients talk to: ingress and its log, health and metrics, on one port with everything else.
-
-What other processes own they answer themselves: the front passes such requests on.
-"""
+"""The process that clients talk to: ingress and its log, health and metrics; what others own it passes on to them."""
 
 from __future__ import annotations
 
@@ -24,11 +21,10 @@ from starlette.types import ASGIApp
 from headgate.auth.configuration import read
 from headgate.console.routes import ConsoleRoutes, sign_in_of
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.ingress.connections import Connections
 from headgate.ingress.encode import Entries, Forwarded, check_events, event_commit
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.front_link import FrontOwner, OwnerLink, RemotePartition
-from headgate.ingress.http_connection import BoundedHttpProtocol, TlsAcceptor, http_config
+from headgate.ingress.http_connection import BoundedHttpProtocol, Connections, TlsAcceptor, http_config
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions, Partitions
 from headgate.ingress.producers import Elsewhere, Producers, ProducerStreams
@@ -37,7 +33,7 @@ from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.ingress.stored_bytes import CountingWriter, StoredBytes
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
-from headgate.log.directory import LogDirectory, Partition
+from headgate.log.directory import LogDirectory
 from headgate.log.group_commit import ChunkCommit
 from headgate.log.wakeups import Wakeups
 from headgate.log.writer import PartitionWriter
@@ -60,7 +56,7 @@ from headgate.server.peers.dead_letters import DeadLettersFront, ReplaysFront
 from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
 from headgate.server.peers.local_http import ProcessProxy
 from headgate.server.peers.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, stats_paths
-from headgate.server.processes.filter_workers import FiltersApi, FilterWorkers
+from headgate.server.processes.filter_workers import FilterWorkers, filter_routes
 from headgate.server.refusals import Gate, NoDeliveries, RoleAbsent
 from headgate.server.tls import CertificateKeeper, TlsFiles
 from headgate.settings import Settings, TlsMode
@@ -70,11 +66,10 @@ from headgate_api.limits import CONNECTIONS_MAX, LOG_PROBE_S, METRICS_WRITE_S, T
 from headgate_api.objects.kinds import Kind
 
 # --- http listeners -------------------------------------------------------------------------------
-# The HTTP addresses of a front, plain and over TLS, with one bound on the connections of all.
 
 
 class HttpListeners:
-    """The HTTP addresses of a front: bound when it is made, served from `serve` on. Without TLS no certificate."""
+    """The HTTP addresses of a front, with one bound on the connections of all; served from `serve` on."""
 
     def __init__(self, settings: Settings) -> None:
         is_tls = settings.mode is not TlsMode.DISABLED
@@ -126,7 +121,6 @@ class HttpListeners:
         return sum(len(server.server_state.connections) for server in self._servers)
 
     async def watch(self) -> None:
-        """Takes up a new certificate when its files change; never ends."""
         if self.certificate is not None:
             await self.certificate.watch()
         await asyncio.Event().wait()
@@ -152,12 +146,11 @@ class HttpListeners:
 
 
 # --- front log ------------------------------------------------------------------------------------
-# The event log as one of several fronts has it: the partitions that it writes, and the ways to those of the others.
 
 
 @dataclass(frozen=True)
 class FrontLog:
-    """What is open: writers of this front's partitions by number, and over each a commit that many requests share."""
+    """The event log as one of several fronts has it: over each of its writers is a commit that many requests share."""
 
     writers: Mapping[int, PartitionWriter]
     commits: Mapping[int, ChunkCommit[Entries | Forwarded]]
@@ -166,12 +159,10 @@ class FrontLog:
     stored: StoredBytes
 
     def ends(self) -> dict[int, int]:
-        """The next offset of each partition of this front."""
         return {partition: writer.next_offset for partition, writer in self.writers.items()}
 
     @property
     def problem(self) -> str:
-        """Why one of this front's partitions takes nothing; empty when all do."""
         return next((commit.problem for commit in self.commits.values() if commit.problem), "")
 
     async def probe(self) -> None:
@@ -190,8 +181,10 @@ async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
         writers = {}
         for one in range(settings.partitions):
             if front_of(one, settings.fronts) == number:
-                wakeups = Wakeups()
-                writer = _writer(directory.partition(one), settings, wakeups)
+                wakeups, partition = Wakeups(), directory.partition(one)
+                check_events(partition)
+                size = settings.segment_mb << 20
+                writer = PartitionWriter(partition, EVENT_SCHEMA, segment_bytes_max=size, on_growth=wakeups.grown)
                 writers[one] = stack.enter_context(contextlib.closing(writer))
                 await stack.enter_async_context(wakeups.listening(settings.log_wakeups(one)))
         stored = StoredBytes(directory, number, writers)
@@ -200,7 +193,15 @@ async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
             one: OwnerLink(settings.front_log_socket(one), number) for one in range(settings.fronts) if one != number
         }
         producers = Producers(directory, number, _elsewhere(owners.values()) if owners else None)
-        log = FrontLog(writers, commits, _partitions(settings, commits, owners, stack), producers, stored)
+        every = []
+        for one in range(settings.partitions):
+            if (commit := commits.get(one)) is None:
+                remote = RemotePartition(owners[front_of(one, settings.fronts)], one)
+                stack.callback(remote.close)
+                commit = event_commit(remote)
+                stack.push_async_callback(commit.close)
+            every.append(commit)
+        log = FrontLog(writers, commits, Partitions(every, tuple(commits)), producers, stored)
         await asyncio.to_thread(producers.recover, log.ends())
         stack.push_async_callback(_close, log)
         if owners:
@@ -216,39 +217,12 @@ async def _close(log: FrontLog) -> None:
     await asyncio.to_thread(log.stored.close)
 
 
-def _partitions(
-    settings: Settings,
-    commits: Mapping[int, ChunkCommit[Entries | Forwarded]],
-    owners: Mapping[int, OwnerLink],
-    stack: contextlib.AsyncExitStack,
-) -> Partitions:
-    """All partitions; the chunks of those that other fronts write go there."""
-    logs = []
-    for one in range(settings.partitions):
-        commit = commits.get(one)
-        if commit is None:
-            remote = RemotePartition(owners[front_of(one, settings.fronts)], one)
-            stack.callback(remote.close)
-            commit = event_commit(remote)
-            stack.push_async_callback(commit.close)
-        logs.append(commit)
-    return Partitions(logs, tuple(commits))
-
-
 def _elsewhere(owners: Iterable[OwnerLink]) -> Elsewhere:
-    """What the other fronts know of a producer; all are asked at the same time."""
-
     async def newest(broker: str, producer: str) -> dict[int, int]:
         asked = [asyncio.to_thread(owner.newest, broker, producer) for owner in owners]
         return {partition: number for one in await asyncio.gather(*asked) for partition, number in one.items()}
 
     return newest
-
-
-def _writer(partition: Partition, settings: Settings, wakeups: Wakeups) -> PartitionWriter:
-    check_events(partition)
-    segment_bytes_max = settings.segment_mb << 20
-    return PartitionWriter(partition, EVENT_SCHEMA, segment_bytes_max=segment_bytes_max, on_growth=wakeups.grown)
 
 
 # --- the process ----------------------------------------------------------------------------------
@@ -259,27 +233,24 @@ _log = structlog.get_logger(__name__)
 async def sample(
     writers: Sequence[PartitionWriter], part: str, http: HttpListeners, on_sample: Callable[[], None]
 ) -> None:
-    """Sets the front's gauges once a second, until it is cancelled; `writers` is empty where Kafka has the log."""
+    """Sets the front's gauges every METRICS_WRITE_S; `writers` is empty where Kafka has the log."""
     while True:
         on_sample()
         metrics.CONNECTIONS.set(http.connections())
         if http.certificate is not None:
             metrics.CERTIFICATE_EXPIRES.labels(part).set(http.certificate.ends_s())
-        if not writers:
-            await asyncio.sleep(METRICS_WRITE_S)
-            continue
-        metrics.LOG_RECORDS.labels("events").set(sum(w.next_offset - w.first_offset for w in writers))
-        try:
-            size_bytes = await asyncio.to_thread(lambda: sum(map(bytes_on_disk, writers)))
-            metrics.LOG_BYTES.labels("events").set(size_bytes)
-        except OSError as error:
-            _log.debug("gauges not sampled", error=str(error))
+        if writers:
+            metrics.LOG_RECORDS.labels("events").set(sum(w.next_offset - w.first_offset for w in writers))
+            try:
+                metrics.LOG_BYTES.labels("events").set(await asyncio.to_thread(bytes_on_disk, writers))
+            except OSError as error:
+                _log.debug("gauges not sampled", error=str(error))
         await asyncio.sleep(METRICS_WRITE_S)
 
 
-def bytes_on_disk(writer: PartitionWriter) -> int:
-    """Bytes of a partition's segments."""
-    return sum(path.stat().st_size for path in writer.directory.glob("*.seg"))
+def bytes_on_disk(writers: Sequence[PartitionWriter]) -> int:
+    """Bytes of the partitions' segments."""
+    return sum(path.stat().st_size for writer in writers for path in writer.directory.glob("*.seg"))
 
 
 _OTHER_FILES = 1_024
@@ -290,10 +261,9 @@ _OTHER_FILES = 1_024
 class FrontStore:
     """Where a front's events go.
 
-    `checks` is what /readyz looks at in this process; each of `work` lasts until it is cancelled. Where they are None:
-    `api` is this server's process `control`, `inquiries` (what became of an event) is `api`, `dispatchers` and `calls`
-    are this server's, `fronts` (who share the quotas of namespaces) are as many as it has, and nobody counts `stored`,
-    the bytes of a namespace in the partitions of this front.
+    `checks` is what /readyz looks at here; each of `work` lasts until it is cancelled. None for `api` is this server's
+    process `control`, for `inquiries` (what became of an event) `api`, for `dispatchers`, `calls` and `fronts` (who
+    share quotas) this server's; for `stored`, the bytes of a namespace in this front's partitions, nobody counts them.
     """
 
     objects: Store
@@ -312,17 +282,6 @@ class FrontStore:
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
 """Opens the store of a front for as long as a block lasts; the event says that the process is told to stop."""
-
-
-def run(context: child.Context) -> None:
-    """Serves until told to stop, with a log of its own."""
-    run_with(context, _own_log)
-
-
-def run_with(context: child.Context, opened: OpenStore) -> None:
-    """Serves until told to stop."""
-    sys.setswitchinterval(THREAD_SWITCH_S)
-    uvloop.run(_serve(context, opened))
 
 
 @contextlib.asynccontextmanager
@@ -347,6 +306,12 @@ async def _own_log(context: child.Context, _stop: asyncio.Event) -> AsyncIterato
         )
 
 
+def run(context: child.Context, opened: OpenStore = _own_log) -> None:
+    """Serves until told to stop."""
+    sys.setswitchinterval(THREAD_SWITCH_S)
+    uvloop.run(_serve(context, opened))
+
+
 async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
     settings, number = context.settings, context.part.index
     drain, stop = asyncio.Event(), asyncio.Event()
@@ -356,8 +321,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
     async with contextlib.AsyncExitStack() as stack:
         # Before anything works: uvicorn would leave the loop by SystemExit where an address is taken.
         http = HttpListeners(settings)
-        audit = audit_log_of(settings)
-        if audit is not None:
+        if (audit := audit_log_of(settings)) is not None:
             stack.enter_context(audit)
         authentication = Authentication(authenticator_of(settings), audit)
         stack.callback(http.close)
@@ -420,11 +384,8 @@ def other_paths(settings: Settings, store: FrontStore, grants: Grants, workers: 
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     replays = ReplaysFront(group, grants)
     config = settings.authentication_config
-    sign_in = sign_in_of(
-        read(config) if config is not None else (),
-        settings.console_client_id,
-        available=settings.has_authentication,
-    )
+    issuers = read(config) if config is not None else ()
+    sign_in = sign_in_of(issuers, settings.console_client_id, available=settings.has_authentication)
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
     control = store.api or ProcessProxy(settings.control_socket)
     asked = (WHY_TRIGGER, *OF_BROKERS, *stats_paths(Kind.TRIGGER), SUMMARY, SUMMARY_OF_NAMESPACE)
@@ -435,7 +396,7 @@ def other_paths(settings: Settings, store: FrontStore, grants: Grants, workers: 
             *ConsoleRoutes(sign_in, on_open=workers.warm).routes(),
             Route("/{namespace}/{broker}/events", reader, methods=["GET"]),
             *pulling,
-            *FiltersApi(workers).routes(),
+            *filter_routes(workers),
             *replays.beginning(),
             *reach.routes([*keeping, *asking]),
             Mount("/", control),

@@ -21,10 +21,9 @@ _log = structlog.get_logger(__name__)
 
 
 class MatcherStop:
-    """Listens for a stop from when it is made: at once while Spark starts, and in time whatever Spark does later.
+    """Listens for a stop: at once while Spark starts, and in time whatever Spark does later.
 
-    It ends the process by itself where nothing else can. Nothing that a matcher keeps is lost by that: to those who
-    take its matches it is one that was killed.
+    It ends the process where nothing else can: to those who take its matches the matcher is one that was killed.
     """
 
     def __init__(self) -> None:
@@ -48,20 +47,6 @@ class MatcherStop:
         os._exit(0)  # in the order of a stop, the main thread may wait for a run to begin, or to end
 
 
-def run(context: child.Context) -> None:
-    """Matches until told to stop, by the log and the objects of this server."""
-    run_with(context, _match)
-
-
-def run_with(context: child.Context, match: Callable[[child.Context, MatcherStop, ready.PartReport], None]) -> None:
-    """Matches until told to stop; `match` starts Spark, and returns when it is asked to stop."""
-    child.spare_collector()  # a table of many filters is made of millions of objects that stay
-    stop = MatcherStop()
-    report = ready.PartReport(context.settings.run_directory, context.part.name)
-    report.note("Spark starts")
-    match(context, stop, report)
-
-
 def _match(context: child.Context, stop: MatcherStop, report: ready.PartReport) -> None:
     settings = context.settings
     with closing(Store.open(settings.data / "control.db")) as store:
@@ -79,3 +64,12 @@ def _match(context: child.Context, stop: MatcherStop, report: ready.PartReport) 
             on_started=stop.started,
             heap_mib=settings.jvm_memory_mb,
         )
+
+
+def run(context: child.Context, match: Callable[[child.Context, MatcherStop, ready.PartReport], None] = _match) -> None:
+    """Matches until told to stop; `match` starts Spark, and returns when it is asked to stop."""
+    child.spare_collector()  # a table of many filters is made of millions of objects that stay
+    stop = MatcherStop()
+    report = ready.PartReport(context.settings.run_directory, context.part.name)
+    report.note("Spark starts")
+    match(context, stop, report)

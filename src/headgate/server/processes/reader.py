@@ -47,28 +47,21 @@ OpenLog = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[R
 """Opens the store of a reader for as long as a block lasts; the event says that the process is told to stop."""
 
 
-def run(context: child.Context) -> None:
-    """Serves readers of the server's own log until told to stop."""
-    settings = context.settings
-    child.raise_file_limit(READERS_MAX * (1 + _FILES_A_PARTITION * settings.partitions) + _OTHER_FILES)
-    run_with(context, _own_log)
-
-
-def run_with(context: child.Context, opened: OpenLog) -> None:
-    """Serves readers until told to stop."""
-    uvloop.run(_serve(context, opened))
-
-
 @contextlib.asynccontextmanager
 async def _own_log(context: child.Context, _stop: asyncio.Event) -> AsyncIterator[ReaderStore]:
     settings = context.settings
+    child.raise_file_limit(READERS_MAX * (1 + _FILES_A_PARTITION * settings.partitions) + _OTHER_FILES)
     with contextlib.closing(Store.open(settings.data / "control.db")) as objects:
         yield ReaderStore(objects, ChunkLog(LogDirectory(settings.log_directory, settings.on_corrupt)))
 
 
+def run(context: child.Context, opened: OpenLog = _own_log) -> None:
+    """Serves readers until told to stop."""
+    uvloop.run(_serve(context, opened))
+
+
 async def _serve(context: child.Context, opened: OpenLog) -> None:
-    settings = context.settings
-    stop = asyncio.Event()
+    settings, stop = context.settings, asyncio.Event()
     child.on_stop(child.setter(stop))
     async with opened(context, stop) as store, contextlib.AsyncExitStack() as stack:
         brokers = ServedBrokers(store.objects)

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService, IngressReplies
+from headgate.delivery.authentication import IdentityTokens
 from headgate.delivery.cursors import CursorStore, Flusher
 from headgate.delivery.events import Events
 from headgate.delivery.journal import Journal
@@ -25,7 +26,6 @@ from headgate.delivery.post import Transport
 from headgate.delivery.retry import SYSTEM, Clocks
 from headgate.delivery.scheduler import Scheduler, SchedulerListener
 from headgate.delivery.subscribers import SubscriberHealth
-from headgate.delivery.tokens import IdentityTokens
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.filter.skipping.prune import FilterValueRule
@@ -39,7 +39,7 @@ from headgate.objects.store.store import Store
 from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe.logs import Recurring, tell_failure
 from headgate.observe.tracing import Tracing
-from headgate.outbox.reader import Backlog
+from headgate.outbox.reader import Backlog, OutboxView, RowPlaces
 from headgate.outbox.shards import Shard
 from headgate.outbox.writer import WhenDurable, always_durable
 from headgate.replay.api import ReplaysApi
@@ -52,15 +52,14 @@ from headgate.server.peers.target_stats import TargetStatsApi
 from headgate.settings import Settings
 from headgate.storage.commit import Committer
 from headgate.storage.files import DispatcherDirectory
+from headgate.subscriptions.registry import SubscriptionResources
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import OutboxView, RowPlaces, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
 from headgate_api import limits
 from headgate_api.errors import UnavailableError
 from headgate_api.event.names import path_of
 
 # --- routing cache --------------------------------------------------------------------------------
-# The dispatcher's copy of the routing table, as new as it needs to be.
 
 
 class TargetReports(Protocol):
@@ -87,7 +86,7 @@ class RoutingStore(Protocol):
 
 
 class RoutingCache:
-    """The routing table in force, of a shard's targets alone; `on_table` gets each newer one, also the first."""
+    """A dispatcher's copy of the routing table, of a shard's targets alone; `on_table` gets each newer one."""
 
     def __init__(self, store: RoutingStore, on_table: Callable[[RoutingTable], None], shard: Shard) -> None:
         self._store = store
@@ -103,10 +102,7 @@ class RoutingCache:
             self._apply(version, await asyncio.to_thread(self._store.snapshot))
 
     def refresh_now(self) -> None:
-        """As `refresh`, at once and blocking: a row names a target that is not in the table; the store may be newer.
-
-        It does not wait for a `refresh` under way, which would end after the row.
-        """
+        """As `refresh`, at once, for a row of an unknown target: a `refresh` under way would end after it. Blocks."""
         version = self._store.data_version()
         if version != self._version:
             self._apply(version, self._store.snapshot())
@@ -116,7 +112,6 @@ class RoutingCache:
         return _trigger(self._table, name)
 
     def any_trigger(self, name: str) -> Target | None:
-        """The same, whichever dispatcher's it is."""
         return _trigger(self._whole, name)
 
     def find(self, target: int) -> Target | None:
@@ -135,7 +130,6 @@ class RoutingCache:
         return self._table.generation if self._table is not None else -1
 
     def _apply(self, version: int, table: RoutingTable) -> None:
-        """A snapshot was read, the store's version before that being this one."""
         self._version = version
         # Two snapshots may be under way: the older one must not win.
         if self._table is None or table.version > self._table.version:
@@ -160,10 +154,7 @@ _log = structlog.get_logger(__name__)
 
 
 class TargetReporter:
-    """Tells what was seen of targets, for the status of their triggers, every REPORT_S_MIN at most.
-
-    That is filter errors, subscribers in trouble, and events that were dropped.
-    """
+    """Tells filter errors, troubled subscribers and drops, for the status of triggers, every REPORT_S_MIN at most."""
 
     def __init__(self, reports: TargetReports, errors: FilterErrors) -> None:
         self._reports = reports
@@ -203,10 +194,9 @@ class TargetReporter:
 
 @dataclass(frozen=True, kw_only=True)
 class SenderIdentity:
-    """What this server shows to receivers, and where: replies are stored at its own `url`.
+    """What this server shows to receivers; replies are stored at its own `url`.
 
-    None means: no `secrets` to authenticate deliveries by, no `signer` of tokens for subscribers, nobody asked for
-    `grants`.
+    None means: no `secrets` for deliveries, no `signer` of tokens for subscribers, nobody is asked for `grants`.
     """
 
     url: str = ""
@@ -225,11 +215,7 @@ class SenderIdentity:
             grants=store.handshakes,
         )
 
-    def tokens(self, clocks: Clocks) -> IdentityTokens:
-        return IdentityTokens(self.signer, self.url, clocks)
-
     def handshakes(self, transport: Transport, clocks: Clocks) -> Handshakes | None:
-        """Asks receivers for their permission; None where nobody is asked."""
         if self.grants is None:
             return None
         return Handshakes(
@@ -244,11 +230,10 @@ class SenderIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryOptions:
-    """What a dispatcher works with, wherever its matches come from.
+    """What a dispatcher works with, wherever its matches come from; for `token`, see `child.Context`.
 
-    `token` is 32 bytes that this server's processes know each other by. None for `transport` is the real HTTP client,
-    for the way `inward` plain HTTP to the server's own address. `on_ready` is called once, when matches can come,
-    `on_look` as long as the loop turns, with what is wrong; empty for nothing.
+    None for `transport` is the real HTTP client, for the way `inward` plain HTTP to the server's own address.
+    `on_ready` is called once, when matches can come; `on_look` hears what is wrong as long as the loop turns.
     """
 
     data: Path
@@ -269,16 +254,28 @@ class DeliveryOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryMeans:
-    """What the shards of a process share; `scanner` reads the `log` for all of them.
-
-    The `ways` lead into this server, where answers that are events go, and to receivers.
-    """
+    """What the shards of a process share; `scanner` reads the `log`. The `ways` are as `DeliveryOptions.ways` says."""
 
     options: DeliveryOptions
     ways: tuple[Transport, Transport]
     journal: Journal
     log: ReadableLog
     scanner: Scanner
+
+    def attempts(self, errors: FilterErrors) -> AttemptService:
+        options, (inward, transport) = self.options, self.ways
+        identity, clocks = options.identity, options.clocks
+        return AttemptService(
+            transport,
+            IngressReplies(inward, identity.url),
+            self.journal,
+            SubscriberHealth(errors.trouble, clocks),
+            secrets=identity.secrets,
+            identities=IdentityTokens(identity.signer, identity.url, clocks),
+            handshakes=identity.handshakes(transport, clocks),
+            tracing=options.tracing,
+            clocks=clocks,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,10 +284,8 @@ class ShardState:
 
     Lagging targets read `backlog`, subscriptions `rows`, which stand where `places` says; rows below `durable` are on
     disk. `in_force` gives, of each partition that is being matched, where matching stands and by which generation.
-
     Each file in `own` gets a committer, which ends its transactions; None: SQLite alone does. Transactions of cursors
-    are `flush_s` apart at least; they and dead letters wait for `when_durable`, which puts them behind their rows of
-    the outbox. Without `quotas` a namespace may have any number of dead letters and consumers.
+    are `flush_s` apart at least; they and dead letters wait for `when_durable`, behind their rows of the outbox.
     """
 
     own: DispatcherDirectory
@@ -311,33 +306,20 @@ class ShardState:
 class ShardDeliveries:
     """Everything between a shard's rows and its subscribers and consumers, on one event loop.
 
-    `listener` hears what follows from rows and deliveries. A process may have `sharers` shards: each has that part of
-    its limits. Deliveries begin when the scheduler has been told where cursors stand, and `works` run.
+    A process may have `sharers` shards: each has that part of its limits. Deliveries begin when `works` run.
     """
 
     def __init__(
         self, shard: Shard, means: DeliveryMeans, state: ShardState, listener: SchedulerListener, *, sharers: int = 1
     ) -> None:
-        errors = FilterErrors()
-        options, (inward, transport) = means.options, means.ways
-        identity, clocks = options.identity, options.clocks
+        errors, options = FilterErrors(), means.options
         self._means = means
         self._state = state
         self._refreshed = -1
         self.final_check = FinalCheck(evaluate, errors)
         self.routing = RoutingCache(options.store, self._update, shard)
         self.reporter = TargetReporter(state.reports, errors)
-        self.service = AttemptService(
-            transport,
-            IngressReplies(inward, identity.url),
-            means.journal,
-            SubscriberHealth(errors.trouble, clocks),
-            secrets=identity.secrets,
-            identities=identity.tokens(clocks),
-            handshakes=identity.handshakes(transport, clocks),
-            tracing=options.tracing,
-            clocks=clocks,
-        )
+        self.service = means.attempts(errors)
         self.dead_letters = DeadLetters(
             state.own.dead_letters,
             self.service,
@@ -357,13 +339,8 @@ class ShardDeliveries:
             dead_letters=self.dead_letters,
             sharers=sharers,
         )
-        self.flusher = Flusher(
-            state.cursors,
-            self.scheduler.take_change,
-            self.reporter.wake,
-            state.when_durable,
-            state.flush_s,
-        )
+        take_change, wake = self.scheduler.take_change, self.reporter.wake
+        self.flusher = Flusher(state.cursors, take_change, wake, state.when_durable, state.flush_s)
         self._consumers = SubscriptionStore(state.own.subscriptions, state.committer())
         resources = SubscriptionResources(
             outbox=OutboxView(state.places, state.rows, lambda: min(self.scheduler.handed, state.durable())),
@@ -374,7 +351,7 @@ class ShardDeliveries:
             final_check=self.final_check,
             in_force=state.in_force,
             dead_letters=self.dead_letters,
-            clock_us=clocks.now_us,
+            clock_us=options.clocks.now_us,
         )
         self.subscriptions = Subscriptions(self._consumers, resources, state.quotas)
         self.replays = Replaying(
@@ -388,7 +365,8 @@ class ShardDeliveries:
             shard=shard,
             committer=state.committer(),
         )
-        self._target_stats = TargetStatsApi(self.scheduler, state.events, state.own.dead_letters, clocks.now_us)
+        letters, now_us = state.own.dead_letters, options.clocks.now_us
+        self._target_stats = TargetStatsApi(self.scheduler, state.events, letters, now_us)
 
     def routes(self, objects: Store | None) -> Iterator[Route]:
         """What fronts ask of counters, dead letters and replays; no replays where there are no objects."""
@@ -403,10 +381,7 @@ class ShardDeliveries:
         on_look: Callable[[], object] = lambda: None,
         **context: object,
     ) -> dict[str, Coroutine[Any, Any, None]]:
-        """What runs beside the deliveries until it is cancelled, by what to say when it has ended.
-
-        The routing is looked at after each `pause`; the log says `context` of a look that fails.
-        """
+        """What runs until it is cancelled, by what to say when it ends; routing is looked at after each `pause`."""
         return {
             "routing is not watched any more": self._watch(pause, on_look, **context),
             "subscriptions are not looked after any more": self.subscriptions.tend(),
@@ -442,7 +417,7 @@ class ShardDeliveries:
             _log.error("cursors of subscriptions cannot be written", error=str(error))
 
     async def close(self) -> None:
-        """Closes its files; what was not read before is not written."""
+        """What was not read before is not written."""
         try:
             await asyncio.to_thread(self.replays.close)
         finally:

@@ -119,7 +119,7 @@ class Supervisor:
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
 
     async def _start(self, part: ServerPart) -> ForkedPart | None:
-        """The process of `part`; None when it is too late for one."""
+        """None when it is too late for one."""
         async with self._starting:
             if self._stopping.is_set():
                 return None
@@ -143,7 +143,7 @@ class Supervisor:
                     await _kill(process)
 
     async def _measure_disk(self) -> None:
-        """Says how full the disk is; apart from `_watch`, as a disk may not answer."""
+        """Apart from `_watch`, as a disk may not answer."""
         measures = Recurring(_log, "the disk cannot be measured", OSError)
         while True:
             with measures.attempt():

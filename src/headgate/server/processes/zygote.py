@@ -1,8 +1,7 @@
 """The zygote: the process that the parts of a server are forked from, so that what they import is in memory once.
 
-It imports what the parts share, starts no thread, and waits. The supervisor sends it the name of a part with the end
-of a pipe. It forks twice, so that the part becomes a child of the supervisor, the subreaper of its descendants, and
-then answers with the part's process id. It ends with the supervisor.
+It starts no thread. The supervisor sends it the name of a part with the end of a pipe; it forks twice, so that the part
+becomes a child of the supervisor, the subreaper, and answers with the part's process id.
 """
 
 from __future__ import annotations
@@ -179,8 +178,7 @@ def main() -> None:
     import_parts(child.settings())
     gc.collect()
     gc.freeze()  # the collector would write to every object, and each part would get pages of its own
-    name = _next_part(way)
-    if name is None:
+    if (name := _next_part(way)) is None:
         return
     way.close()
     sys.argv = ["headgate.server", name]

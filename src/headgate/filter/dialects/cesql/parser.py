@@ -16,7 +16,6 @@ from headgate_api.event.attributes import INT32_MAX, INT32_MIN
 from headgate_api.limits import FILTER_LIST_ITEMS_MAX
 
 # --- tree -----------------------------------------------------------------------------------------
-# The syntax tree of CESQL: a closed set of nodes, each with its place in the text.
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,6 @@ Tree = Constant | Attribute | Exists | Not | Minus | Arithmetic | Comparison | L
 
 
 # --- tokens ---------------------------------------------------------------------------------------
-# CloudEvents SQL 1.0, section 2.3.
 
 
 def _unquoted(word: str) -> str:
@@ -201,7 +199,6 @@ class _Parser(Words):
         return self._left_to_right(self._tested, "*/%", _arithmetic)
 
     def _tested(self) -> Tree:
-        """An operand with what stands behind it: LIKE and IN."""
         left, deeper = self._signed(), 0
         while (token := self._peek()).kind is Kind.KEYWORD and token.text in {"NOT", "LIKE", "IN"}:
             self._deeper(token)
@@ -285,7 +282,6 @@ class _Parser(Words):
         return Constant(value, position)
 
     def _list(self) -> tuple[Tree, ...]:
-        """Expressions in parentheses, none or more."""
         opening = self._peek()
         self._advance()
         self._deeper(opening)

@@ -20,23 +20,9 @@ from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Conditional, Node
 from headgate.filter.cel.ast import Comparison as Op
 from headgate.filter.cel.build import call, flattened, joined, present
 from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.rewrite import negated
 from headgate.filter.cel.unparse import unparse
-from headgate.filter.dialects.cesql.comparisons import equal, is_like, one_of
-from headgate.filter.dialects.cesql.parser import (
-    Arithmetic,
-    Attribute,
-    Comparison,
-    Constant,
-    Exists,
-    Invocation,
-    Like,
-    Logic,
-    Minus,
-    Not,
-    OneOf,
-    Tree,
-    parse,
-)
+from headgate.filter.dialects.cesql import parser
 from headgate.filter.dialects.cesql.values import (
     FUNCTIONS,
     Aim,
@@ -47,9 +33,11 @@ from headgate.filter.dialects.cesql.values import (
     cast,
     condition,
     constant,
+    equal,
     invoked,
-    negated,
+    is_like,
     of_all,
+    one_of,
     read,
     within_32_bits,
 )
@@ -69,7 +57,7 @@ def cesql(value: object, field: str) -> str:
     if not isinstance(value, str):
         raise FilterError("must be a string", field=field)
     try:
-        parsed = parse(value)
+        parsed = parser.parse(value)
         _refuse_misread_not(value, parsed)
         found = Translator(value).part(parsed, Aim.TRUE)
     except FilterError as error:
@@ -80,14 +68,14 @@ def cesql(value: object, field: str) -> str:
     return unparse(found.node)
 
 
-def _refuse_misread_not(text: str, parsed: Tree) -> None:
+def _refuse_misread_not(text: str, parsed: parser.Tree) -> None:
     """`NOT type = 'x'` is `(NOT type) = 'x'`, which no event fulfils and nobody means."""
     for part in walk(parsed):
         match part:
             case (
-                Comparison(_, Not(Attribute(name), position), Constant(str(right)))
-                | Like(Not(Attribute(name), position), right)
-                | OneOf(Not(Attribute(name), position), (Constant(str(right)), *_))
+                parser.Comparison(_, parser.Not(parser.Attribute(name), position), parser.Constant(str(right)))
+                | parser.Like(parser.Not(parser.Attribute(name), position), right)
+                | parser.OneOf(parser.Not(parser.Attribute(name), position), (parser.Constant(str(right)), *_))
             ) if right.lower() not in {"true", "false"}:
                 reason = f"NOT binds tighter than what follows: this negates {name} alone"
                 raise fault(text, position, reason, f"write NOT ({name} ...) around the whole condition")
@@ -103,13 +91,13 @@ class Translator:
         self._done: dict[tuple[int, Aim], Part] = {}
         self._extents: dict[int, tuple[Node, int, int]] = {}
 
-    def part(self, tree: Tree, aim: Aim = Aim.EXACT) -> Part:
+    def part(self, tree: parser.Tree, aim: Aim = Aim.EXACT) -> Part:
         """A tree in CEL, FilterError for a function that there is none of; the aim concerns conditions."""
         # Remembered, because a condition is asked for under several aims on every level.
         key = (id(tree), aim if _is_condition(tree) else Aim.EXACT)
         if key not in self._done:
             part = self._done[key] = self._translated(tree, aim)
-            if isinstance(tree, Logic | OneOf):
+            if isinstance(tree, parser.Logic | parser.OneOf):
                 self._check_extent(part.node, tree.position)
         return self._done[key]
 
@@ -140,30 +128,30 @@ class Translator:
     def _over(self, limit: str, what: str, position: int) -> FilterError:
         return fault(self._text, position, f"the expression {what} ({limit})", limit=limit)
 
-    def _translated(self, tree: Tree, aim: Aim) -> Part:
+    def _translated(self, tree: parser.Tree, aim: Aim) -> Part:
         match tree:
-            case Constant(value):
+            case parser.Constant(value):
                 return constant(value)
-            case Attribute(name):
+            case parser.Attribute(name):
                 return read(name)
-            case Exists(name):
+            case parser.Exists(name):
                 return Part(present(name), Type.BOOLEAN)
-            case Not(operand):
+            case parser.Not(operand):
                 return self._not(operand, aim)
-            case Minus(operand):
+            case parser.Minus(operand):
                 number = cast(self.part(operand), Type.INTEGER)
                 return within_32_bits(call("-_", number.node), -number.high, -number.low, number)
-            case Arithmetic():
+            case parser.Arithmetic():
                 return self._arithmetic(tree)
-            case Comparison(operator, left, right):
+            case parser.Comparison(operator, left, right):
                 return self._comparison(operator, self.part(left), self.part(right), aim)
-            case Logic():
+            case parser.Logic():
                 return self._logic(tree, aim)
-            case Like(operand, pattern):
+            case parser.Like(operand, pattern):
                 return is_like(self.part(operand), pattern, aim)
-            case OneOf(operand, items):
+            case parser.OneOf(operand, items):
                 return self._one_of(self.part(operand), tuple(map(self.part, items)), aim, tree.position)
-            case Invocation(name, arguments, position):
+            case parser.Invocation(name, arguments, position):
                 found = self.signature(name, len(arguments), position)
                 return invoked(found, arguments_of(found, tuple(map(self.part, arguments))))
             case _:
@@ -179,17 +167,17 @@ class Translator:
         hint = f"one of: {', '.join(FUNCTIONS)}"
         raise fault(self._text, position, f"there is no function {name[:40]}", hint)
 
-    def _condition(self, tree: Tree, aim: Aim) -> Part:
+    def _condition(self, tree: parser.Tree, aim: Aim) -> Part:
         return cast(self.part(tree, aim), Type.BOOLEAN)
 
-    def _not(self, operand: Tree, aim: Aim) -> Part:
+    def _not(self, operand: parser.Tree, aim: Aim) -> Part:
         part = self.part(operand, aim.opposite)
         if part.type in {Type.INTEGER, Type.ANY}:
             return Part(call("cesql.not", part.node), Type.BOOLEAN, None, part.needs)
         part = cast(part, Type.BOOLEAN)
         return replace(part, node=negated(part.node), constant=None)
 
-    def _arithmetic(self, tree: Arithmetic) -> Part:
+    def _arithmetic(self, tree: parser.Arithmetic) -> Part:
         left = cast(self.part(tree.left), Type.INTEGER)
         right = cast(self.part(tree.right), Type.INTEGER)
         node = call(f"_{tree.operator}_", left.node, right.node)
@@ -219,7 +207,7 @@ class Translator:
         found = equal(left, right, aim.opposite)
         return replace(found, node=negated(found.node))
 
-    def _logic(self, tree: Logic, aim: Aim) -> Part:
+    def _logic(self, tree: parser.Logic, aim: Aim) -> Part:
         if tree.operator == "XOR":
             parts = tuple(self._condition(operand, Aim.EXACT) for operand in tree.operands)
             node = parts[0].node
@@ -263,12 +251,12 @@ class Translator:
         return self._joined(Or, equalities, equalities, aim, position)
 
 
-def _is_condition(tree: Tree) -> bool:
+def _is_condition(tree: parser.Tree) -> bool:
     """Whether the aim may make a difference."""
     match tree:
-        case Comparison(_, left):
-            return isinstance(left, Invocation)
-        case Not() | Logic() | Like() | OneOf():
+        case parser.Comparison(_, left):
+            return isinstance(left, parser.Invocation)
+        case parser.Not() | parser.Logic() | parser.Like() | parser.OneOf():
             return True
         case _:
             return False

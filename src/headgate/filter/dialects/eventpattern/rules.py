@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]
 from typing import Final
 
@@ -27,8 +27,6 @@ from headgate_api.limits import (
 )
 
 # --- the pattern in its text ----------------------------------------------------------------------
-# The JSON of an event pattern, and faults that name the place in its text.
-#
 # A pattern comes as a JSON object inside a filter or as the text of one. Only in text are number literals and places
 # still to be seen, so a fault has a path always and a position in text.
 
@@ -39,32 +37,36 @@ _SPACE: Final = " \t\n\r"
 _DECODER: Final = JSONDecoder()
 
 
-class Pattern:
-    """A decoded pattern, from an object or its text, to speak of places in it; FilterError when it is no JSON."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Where something stands in a pattern: by its path, and by its position where the pattern is a text."""
 
-    def __init__(self, value: object, field: str) -> None:
-        self._field = field
-        self._text = value if isinstance(value, str) else None
-        self.root = value if self._text is None else self._decode(self._text)
+    field: str
+    text: str | None
+    path: tuple[Step, ...] = ()
 
-    def fault(self, path: tuple[Step, ...], reason: str, *, hint: str = "", limit: str = "") -> FilterError:
-        field = self._field + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    def below(self, step: Step) -> Place:
+        return Place(self.field, self.text, (*self.path, step))
+
+    def fault(self, reason: str, *, hint: str = "", limit: str = "") -> FilterError:
+        field = self.field + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
         refusal = FilterError(reason, field=field, hint=hint, limit=limit)
-        return refusal if self._text is None else refusal.at(self._text, _position(self._text, path))
+        return refusal if self.text is None else refusal.at(self.text, _position(self.text, self.path))
 
-    def _decode(self, text: str) -> object:
-        if len(text) > FILTER_CHARACTERS_MAX:
-            raise over_limit("FILTER_CHARACTERS_MAX", f"has {len(text)} characters", field=self._field)
-        try:
-            return json.loads(
-                text, parse_float=_float, parse_constant=refuse_constant, object_pairs_hook=_without_duplicates
-            )
-        except json.JSONDecodeError as error:
-            raise FilterError(f"is no JSON: {error.msg}", field=self._field).at(text, error.pos) from None
-        except RecursionError:
-            raise FilterError("is nested too deeply", field=self._field) from None
-        except ValueError as error:
-            raise FilterError(str(error), field=self._field) from None
+
+def _decoded(text: str, field: str) -> object:
+    if len(text) > FILTER_CHARACTERS_MAX:
+        raise over_limit("FILTER_CHARACTERS_MAX", f"has {len(text)} characters", field=field)
+    try:
+        return json.loads(
+            text, parse_float=_float, parse_constant=refuse_constant, object_pairs_hook=_without_duplicates
+        )
+    except json.JSONDecodeError as error:
+        raise FilterError(f"is no JSON: {error.msg}", field=field).at(text, error.pos) from None
+    except RecursionError:
+        raise FilterError("is nested too deeply", field=field) from None
+    except ValueError as error:
+        raise FilterError(str(error), field=field) from None
 
 
 def _float(literal: str) -> float:
@@ -88,28 +90,23 @@ def _position(text: str, path: tuple[Step, ...]) -> int:
     """Offset of the value at `path` in JSON text that is known to be well-formed; of the nearest one around it else."""
     at = _skip(text, 0)
     for step in path:
-        found = _member(text, at, step) if text[at] == "{" else _element(text, at, step) if text[at] == "[" else None
+        found = _inside(text, at, step) if text[at] in "{[" else None
         if found is None:
             break
         at = found
     return at
 
 
-def _member(text: str, at: int, step: Step) -> int | None:
-    at = _skip(text, at + 1)
-    while text[at] != "}":
-        name, at = scanstring(text, at + 1)
-        at = _skip(text, _skip(text, at) + 1)
-        if name == step:
-            return at
-        at = _next(text, at)
-    return None
-
-
-def _element(text: str, at: int, step: Step) -> int | None:
+def _inside(text: str, at: int, step: Step) -> int | None:
+    """Where the member or the element of the value at `at` is."""
+    is_object = text[at] == "{"
     at, index = _skip(text, at + 1), 0
-    while text[at] != "]":
-        if index == step:
+    while text[at] not in "}]":
+        here: Step = index
+        if is_object:
+            here, at = scanstring(text, at + 1)
+            at = _skip(text, _skip(text, at) + 1)
+        if here == step:
             return at
         at, index = _next(text, at), index + 1
     return None
@@ -199,7 +196,7 @@ class Field:
 
     names: tuple[str, ...]  # from the root of the event
     matchers: tuple[Matcher, ...]  # at least one
-    place: tuple[Step, ...]  # path inside the pattern, for errors
+    place: Place  # for errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,221 +218,215 @@ _ESCAPED: Final = re.compile(r"\\(.?)|([^\\])", re.DOTALL)
 _BITS: Final = re.compile(r"[0-9]{1,3}")
 
 
-def items_of(pattern: Pattern) -> tuple[Item, ...]:
-    """All that a pattern asks for, in the order in which it is written; FilterError for what event-ruler refuses."""
-    if not isinstance(pattern.root, Mapping):
-        raise pattern.fault((), "must be an object", hint='for instance {"source": ["aws.s3"]}')
-    return _object(pattern, pattern.root, (), (), alternative=False)
+def items_of(value: object, field: str) -> tuple[Item, ...]:
+    """All that a pattern, an object or its text, asks for, in the order in which it is written.
+
+    FilterError for what is no JSON, and for what event-ruler refuses.
+    """
+    text = value if isinstance(value, str) else None
+    root = value if text is None else _decoded(text, field)
+    place = Place(field, text)
+    if not isinstance(root, Mapping):
+        raise place.fault("must be an object", hint='for instance {"source": ["aws.s3"]}')
+    return _object(root, (), place, alternative=False)
 
 
 def _object(
-    pattern: Pattern,
-    value: Mapping[object, object],
-    names: tuple[str, ...],
-    place: tuple[Step, ...],
-    *,
-    alternative: bool,
+    value: Mapping[object, object], names: tuple[str, ...], place: Place, *, alternative: bool
 ) -> tuple[Item, ...]:
     if not value:
-        raise pattern.fault(place, "an object must not be empty")
-    if len(place) > FILTER_DEPTH_MAX:
+        raise place.fault("an object must not be empty")
+    if len(place.path) > FILTER_DEPTH_MAX:
         reason = f"is nested deeper than {FILTER_DEPTH_MAX} (FILTER_DEPTH_MAX)"
-        raise pattern.fault(place[:FILTER_DEPTH_MAX], reason, limit="FILTER_DEPTH_MAX")
+        place = replace(place, path=place.path[:FILTER_DEPTH_MAX])
+        raise place.fault(reason, limit="FILTER_DEPTH_MAX")
     items: list[Item] = []
     for name, inner in value.items():
         if not isinstance(name, str):
-            raise pattern.fault(place, "names must be strings")
-        here = (*place, name)
+            raise place.fault("names must be strings")
+        here = place.below(name)
         if name == _OR:
-            items.append(_or(pattern, inner, names, here))
+            items.append(_or(inner, names, here))
         elif alternative and name in _OPERATORS:
-            raise pattern.fault(here, f"{name} is an operator and no name inside {_OR}")
+            raise here.fault(f"{name} is an operator and no name inside {_OR}")
         elif isinstance(inner, Mapping):
-            items.extend(_object(pattern, inner, (*names, name), here, alternative=alternative))
+            items.extend(_object(inner, (*names, name), here, alternative=alternative))
         elif isinstance(inner, list):
-            items.append(Field((*names, name), _matchers(pattern, inner, here), here))
+            items.append(Field((*names, name), _matchers(inner, here), here))
         else:
-            hint = f'write {{"{name}": [value]}}' if inner is None or isinstance(inner, Scalar) else ""
-            raise pattern.fault(here, "must be an array of values or an object", hint=hint)
+            hint = f'write {{"{name}": [value]}}' if isinstance(inner, Scalar) else ""
+            raise here.fault("must be an array of values or an object", hint=hint)
     return tuple(items)
 
 
-def _or(pattern: Pattern, value: object, names: tuple[str, ...], place: tuple[Step, ...]) -> AnyOf:
+def _or(value: object, names: tuple[str, ...], place: Place) -> AnyOf:
     if not isinstance(value, list) or len(value) < 2:
-        raise pattern.fault(place, f"{_OR} must be an array of at least two objects")
+        raise place.fault(f"{_OR} must be an array of at least two objects")
     branches = []
     for index, branch in enumerate(value):
-        here = (*place, index)
+        here = place.below(index)
         if not isinstance(branch, Mapping):
-            raise pattern.fault(here, f"{_OR} must be an array of objects")
-        branches.append(_object(pattern, branch, names, here, alternative=True))
+            raise here.fault(f"{_OR} must be an array of objects")
+        branches.append(_object(branch, names, here, alternative=True))
     return AnyOf(tuple(branches))
 
 
-def _matchers(pattern: Pattern, values: list[object], place: tuple[Step, ...]) -> tuple[Matcher, ...]:
-    _check_length(pattern, values, place)
-    return tuple(_matcher(pattern, value, (*place, index)) for index, value in enumerate(values))
+def _matchers(values: list[object], place: Place) -> tuple[Matcher, ...]:
+    _check_length(values, place)
+    return tuple(_matcher(value, place.below(index)) for index, value in enumerate(values))
 
 
-def _check_length(pattern: Pattern, values: list[object], place: tuple[Step, ...]) -> None:
+def _check_length(values: list[object], place: Place) -> None:
     if not values:
-        raise pattern.fault(place, "an array must not be empty")
+        raise place.fault("an array must not be empty")
     if len(values) > FILTER_LIST_ITEMS_MAX:
         reason = f"has {len(values)} values: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
-        raise pattern.fault(place, reason, limit="FILTER_LIST_ITEMS_MAX")
+        raise place.fault(reason, limit="FILTER_LIST_ITEMS_MAX")
 
 
-def _matcher(pattern: Pattern, value: object, place: tuple[Step, ...]) -> Matcher:
-    if value is None or isinstance(value, Scalar):
-        return Exact(_finite(pattern, value, place))
+def _matcher(value: object, place: Place) -> Matcher:
+    if isinstance(value, Scalar):
+        return Exact(_finite(value, place))
     if not isinstance(value, Mapping):
-        raise pattern.fault(place, "must be a string, a number, true, false, null or an operator's object")
-    operator, argument, here = _only_member(pattern, value, place)
+        raise place.fault("must be a string, a number, true, false, null or an operator's object")
+    operator, argument, here = _only_member(value, place)
     match operator:
         case "exactly":
-            return Exact(_string(pattern, argument, here))
+            return Exact(_string(argument, here))
         case "prefix" | "suffix":
-            return _affix(pattern, operator, argument, here)
-        case "equals-ignore-case":
-            return IgnoreCase(_string(pattern, argument, here))
-        case "wildcard":
-            return Wildcard(_pieces(pattern, argument, here))
+            return _affix(operator, argument, here)
+        case "equals-ignore-case" | "wildcard":
+            return _of_text(operator, _string(argument, here), here)
         case "numeric":
-            return Numeric(_bounds(pattern, argument, here))
+            return Numeric(_bounds(argument, here))
         case "cidr":
-            return Cidr(_network(pattern, argument, here))
+            return Cidr(_network(argument, here))
         case "anything-but":
-            return AnythingBut(_unwanted(pattern, argument, here))
+            return AnythingBut(_unwanted(argument, here))
         case "exists":
             if not isinstance(argument, bool):
-                raise pattern.fault(here, "must be true or false")
+                raise here.fault("must be true or false")
             return Exists(argument)
         case _:
-            raise pattern.fault(here, "unknown operator", hint=f"one of: {', '.join(_OPERATORS)}")
+            raise here.fault("unknown operator", hint=f"one of: {', '.join(_OPERATORS)}")
 
 
-def _only_member(
-    pattern: Pattern, value: Mapping[object, object], place: tuple[Step, ...]
-) -> tuple[str, object, tuple[Step, ...]]:
+def _only_member(value: Mapping[object, object], place: Place) -> tuple[str, object, Place]:
     if len(value) != 1:
-        raise pattern.fault(place, "must have exactly one operator", hint="alternatives are elements of the array")
+        raise place.fault("must have exactly one operator", hint="alternatives are elements of the array")
     ((operator, argument),) = value.items()
-    return str(operator), argument, (*place, str(operator))
+    return str(operator), argument, place.below(str(operator))
 
 
-def _affix(pattern: Pattern, operator: str, argument: object, place: tuple[Step, ...]) -> Affix:
+def _affix(operator: str, argument: object, place: Place) -> Affix:
     ignore_case = isinstance(argument, Mapping)
     if isinstance(argument, Mapping):
-        inner, argument, place = _only_member(pattern, argument, place)
+        inner, argument, place = _only_member(argument, place)
         if inner != "equals-ignore-case":
-            raise pattern.fault(place, "unknown operator", hint="one of: equals-ignore-case")
-    text = _string(pattern, argument, place)
+            raise place.fault("unknown operator", hint="one of: equals-ignore-case")
+    text = _string(argument, place)
     return Affix(_AFFIXES[operator], text, ignore_case)
 
 
-def _string(pattern: Pattern, value: object, place: tuple[Step, ...]) -> str:
+def _string(value: object, place: Place) -> str:
     if not isinstance(value, str):
-        raise pattern.fault(place, "must be a string")
+        raise place.fault("must be a string")
     return value
 
 
-def _finite(pattern: Pattern, value: Scalar, place: tuple[Step, ...]) -> Scalar:
+def _finite(value: Scalar, place: Place) -> Scalar:
     """The value, when CEL has it: within uint64 or finite."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise pattern.fault(place, "the number is outside the range of a double")
+        raise place.fault("the number is outside the range of a double")
     if isinstance(value, int) and not INT64_MIN <= value <= UINT64_MAX:
-        return float(value) if abs(value) < 2**1023 else _finite(pattern, math.inf, place)
+        return float(value) if abs(value) < 2**1023 else _finite(math.inf, place)
     return value
 
 
-def _number(pattern: Pattern, value: object, place: tuple[Step, ...]) -> int | float:
+def _number(value: object, place: Place) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise pattern.fault(place, "must be a number")
-    number = _finite(pattern, value, place)
+        raise place.fault("must be a number")
+    number = _finite(value, place)
     assert isinstance(number, int | float)
     return number
 
 
-def _bounds(pattern: Pattern, value: object, place: tuple[Step, ...]) -> tuple[tuple[str, int | float], ...]:
+def _bounds(value: object, place: Place) -> tuple[tuple[str, int | float], ...]:
     hint = 'for instance ["=", 5], ["<", 5] or [">=", 0, "<", 5]'
     if not isinstance(value, list) or len(value) not in (2, 4):
-        raise pattern.fault(place, "must be an array of one or two comparisons", hint=hint)
-    operator, first = value[0], _number(pattern, value[1], (*place, 1))
+        raise place.fault("must be an array of one or two comparisons", hint=hint)
+    operator, first = value[0], _number(value[1], place.below(1))
     if operator not in ("=", "<", "<=", ">", ">="):
-        raise pattern.fault((*place, 0), "unknown comparison", hint=hint)
+        raise place.below(0).fault("unknown comparison", hint=hint)
     if len(value) == 2:
         return (("==" if operator == "=" else str(operator), first),)
     if operator not in (">", ">="):
-        raise pattern.fault((*place, 0), "a range begins with > or >=", hint=hint)
+        raise place.below(0).fault("a range begins with > or >=", hint=hint)
     if value[2] not in ("<", "<="):
-        raise pattern.fault((*place, 2), "a range ends with < or <=", hint=hint)
-    second = _number(pattern, value[3], (*place, 3))
+        raise place.below(2).fault("a range ends with < or <=", hint=hint)
+    second = _number(value[3], place.below(3))
     if first >= second:
-        raise pattern.fault(place, "the lower bound must be below the upper one")
+        raise place.fault("the lower bound must be below the upper one")
     return ((str(operator), first), (str(value[2]), second))
 
 
-def _network(pattern: Pattern, value: object, place: tuple[Step, ...]) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    address, slash, bits = _string(pattern, value, place).partition("/")
+def _network(value: object, place: Place) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    address, slash, bits = _string(value, place).partition("/")
     if not slash or not _BITS.fullmatch(bits):
-        raise pattern.fault(place, "must be an IP address, / and a number of bits", hint="for instance 10.0.0.0/24")
+        raise place.fault("must be an IP address, / and a number of bits", hint="for instance 10.0.0.0/24")
     try:
         return ipaddress.ip_network(f"{address}/{bits}", strict=False)
     except ValueError:
-        raise pattern.fault(place, "is no network of IPv4 or IPv6 addresses", hint="for instance 10.0.0.0/24") from None
+        raise place.fault("is no network of IPv4 or IPv6 addresses", hint="for instance 10.0.0.0/24") from None
 
 
-def _pieces(pattern: Pattern, value: object, place: tuple[Step, ...]) -> tuple[str, ...]:
+def _pieces(text: str, place: Place) -> tuple[str, ...]:
     pieces = [""]
-    for found in _ESCAPED.finditer(_string(pattern, value, place)):
+    for found in _ESCAPED.finditer(text):
         escaped, plain = found[1], found[2]
         if plain == "*":
             if pieces[-1] == "" and len(pieces) > 1:
-                raise pattern.fault(place, f"two * in a row at character {found.start() + 1}")
+                raise place.fault(f"two * in a row at character {found.start() + 1}")
             pieces.append("")
         elif escaped is not None and escaped not in ("*", "\\"):
-            raise pattern.fault(place, f"only * and \\ can be escaped, at character {found.start() + 1}")
+            raise place.fault(f"only * and \\ can be escaped, at character {found.start() + 1}")
         else:
             pieces[-1] += plain if escaped is None else escaped
     if len(pieces) - 1 > PATTERN_WILDCARDS_MAX:
         reason = f"has {len(pieces) - 1} wildcards: the limit is {PATTERN_WILDCARDS_MAX} (PATTERN_WILDCARDS_MAX)"
-        raise pattern.fault(place, reason, limit="PATTERN_WILDCARDS_MAX")
+        raise place.fault(reason, limit="PATTERN_WILDCARDS_MAX")
     return tuple(pieces)
 
 
-def _unwanted(
-    pattern: Pattern, value: object, place: tuple[Step, ...]
-) -> tuple[Exact | Affix | IgnoreCase | Wildcard, ...]:
+def _unwanted(value: object, place: Place) -> tuple[Exact | Affix | IgnoreCase | Wildcard, ...]:
     if isinstance(value, Mapping):
-        return _unwanted_shape(pattern, value, place)
+        return _unwanted_shape(value, place)
     values = value if isinstance(value, list) else [value]
-    _check_length(pattern, values, place)
+    _check_length(values, place)
     kinds = {str if isinstance(item, str) else float for item in values}
     if any(isinstance(item, bool) or not isinstance(item, str | int | float) for item in values) or len(kinds) > 1:
         reason = "must be a string, a number, an array of strings or of numbers, or an operator's object"
-        raise pattern.fault(place, reason)
-    return tuple(Exact(_finite(pattern, item, place)) for item in values if isinstance(item, Scalar))
+        raise place.fault(reason)
+    return tuple(Exact(_finite(item, place)) for item in values if isinstance(item, Scalar))
 
 
-def _unwanted_shape(
-    pattern: Pattern, value: Mapping[object, object], place: tuple[Step, ...]
-) -> tuple[Affix | IgnoreCase | Wildcard, ...]:
-    operator, argument, here = _only_member(pattern, value, place)
+def _unwanted_shape(value: Mapping[object, object], place: Place) -> tuple[Affix | IgnoreCase | Wildcard, ...]:
+    operator, argument, here = _only_member(value, place)
     if operator not in ("prefix", "suffix", "equals-ignore-case", "wildcard"):
         hint = "one of: prefix, suffix, equals-ignore-case, wildcard"
-        raise pattern.fault(here, "unknown operator inside anything-but", hint=hint)
+        raise here.fault("unknown operator inside anything-but", hint=hint)
     arguments = argument if isinstance(argument, list) else [argument]
-    _check_length(pattern, arguments, here)
-    texts = [_string(pattern, item, here) for item in arguments]
-    match operator:
-        case "prefix" | "suffix":
-            if "" in texts:
-                raise pattern.fault(here, f"an empty {operator} matches every string")
-            return tuple(Affix(_AFFIXES[operator], text) for text in texts)
-        case "equals-ignore-case":
-            return tuple(IgnoreCase(text) for text in texts)
-        case _:
-            return tuple(Wildcard(_pieces(pattern, text, here)) for text in texts)
+    _check_length(arguments, here)
+    texts = [_string(item, here) for item in arguments]
+    if operator in _AFFIXES and "" in texts:
+        raise here.fault(f"an empty {operator} matches every string")
+    return tuple(_of_text(operator, text, here) for text in texts)
+
+
+def _of_text(operator: str, text: str, place: Place) -> Affix | IgnoreCase | Wildcard:
+    if operator in _AFFIXES:
+        return Affix(_AFFIXES[operator], text)
+    return IgnoreCase(text) if operator == "equals-ignore-case" else Wildcard(_pieces(text, place))
 
 
 # --- arrangement ----------------------------------------------------------------------------------
@@ -457,7 +448,7 @@ def arranged(items: Iterable[Item], base: _Items = ()) -> _Items:
     """
     for item in items:
         base = _with_field(base, item) if isinstance(item, Field) else _with_any(base, item)
-        if sum(1 for _ in _fields(base)) > PATTERN_FIELDS_MAX:
+        if sum(1 for _ in fields_of(base)) > PATTERN_FIELDS_MAX:
             raise _too_many()
     return base
 
@@ -493,18 +484,19 @@ def _without(items: _Items, key: str) -> _Items:
 
 
 def _tangled(left: _Items, right: _Items) -> bool:
-    keys = {_key(field) for field in _fields(left)}
-    members = {field.names[:_TOGETHER] for field in _fields(left) if len(field.names) > _TOGETHER}
-    return any(_key(field) in keys or field.names[:_TOGETHER] in members for field in _fields(right))
+    keys = {_key(field) for field in fields_of(left)}
+    members = {field.names[:_TOGETHER] for field in fields_of(left) if len(field.names) > _TOGETHER}
+    return any(_key(field) in keys or field.names[:_TOGETHER] in members for field in fields_of(right))
 
 
-def _fields(items: _Items) -> Iterator[Field]:
+def fields_of(items: Iterable[Item]) -> Iterator[Field]:
+    """All fields, those of alternatives among them."""
     for item in items:
         if isinstance(item, Field):
             yield item
         else:
             for branch in item.branches:
-                yield from _fields(branch)
+                yield from fields_of(branch)
 
 
 def _key(field: Field) -> str:

@@ -18,7 +18,6 @@ from headgate.filter.dialects.sql_tokens import Kind, Lexicon, Token, Words, fau
 from headgate_api.limits import FILTER_LIST_ITEMS_MAX
 
 # --- tree -----------------------------------------------------------------------------------------
-# The syntax tree of selectors: values, and conditions on them, each with its place in the text.
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,26 +131,18 @@ class Negation:
 
 
 @dataclass(frozen=True, slots=True)
-class Conjunction:
-    """`x AND y AND ...`."""
+class Logic:
+    """`x AND y AND ...`, or with OR."""
 
+    operator: Literal["AND", "OR"]
     operands: tuple[Condition, ...]
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Disjunction:
-    """`x OR y OR ...`."""
-
-    operands: tuple[Condition, ...]
-    position: int
-
-
-Condition = Truth | Identifier | Comparison | Between | OneOf | Like | IsNull | Negation | Conjunction | Disjunction
+Condition = Truth | Identifier | Comparison | Between | OneOf | Like | IsNull | Negation | Logic
 
 
 # --- tokens ---------------------------------------------------------------------------------------
-# Jakarta Messaging 3.1, section 3.8.1.1.
 
 _NAME: Final = r"(?:[^\W\d]|\$)[\w$]*"
 _NUMBER: Final = r"""
@@ -206,19 +197,19 @@ class _Parser(Words):
     # --- conditions ---
 
     def _disjunction(self) -> _Part:
-        return self._joined("OR", self._conjunction, Disjunction)
+        return self._joined("OR", self._conjunction)
 
     def _conjunction(self) -> _Part:
-        return self._joined("AND", self._negation, Conjunction)
+        return self._joined("AND", self._negation)
 
-    def _joined(self, word: str, operand: Callable[[], _Part], made: type[Disjunction] | type[Conjunction]) -> _Part:
+    def _joined(self, word: Literal["AND", "OR"], operand: Callable[[], _Part]) -> _Part:
         first = operand()
         if not self._at(word):
             return first
         position, parts = self._peek().position, [self._condition(first)]
         while self._take(word):
             parts.append(self._condition(operand()))
-        return made(tuple(parts), position)
+        return Logic(word, tuple(parts), position)
 
     def _negation(self) -> _Part:
         token = self._peek()

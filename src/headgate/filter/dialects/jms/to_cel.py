@@ -1,8 +1,8 @@
-"""Selectors in CEL. Each condition is what makes it true and what makes it false (see `three_valued.py`).
+"""`jms`: a selector of JMS (Jakarta Messaging 3.1, section 3.8.1), in CEL: what makes it true, and what makes it false.
 
-Jakarta Messaging 3.1 compares like with like: numbers with numbers, strings with strings, booleans with booleans. With
-unlike values every comparison is false, `<>` too, which is why the CEL asks for a type there. Arithmetic is done in
-doubles (`jms.number`), and unknown for anything that is no number, as is division by zero (`jms.divide`).
+JMS compares like with like: with unlike values every comparison is false, `<>` too, which is why the CEL asks for a
+type there. Arithmetic is done in doubles (`jms.number`), and unknown for anything that is no number, as is division by
+zero (`jms.divide`). A selector is unknown where a property is missing: neither it nor its negation matches.
 """
 
 from __future__ import annotations
@@ -12,33 +12,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
-from headgate.filter.cel.ast import (
-    FALSE,
-    INT64_MAX,
-    INT64_MIN,
-    TRUE,
-    And,
-    Compare,
-    In,
-    ListOf,
-    Literal,
-    LiteralKind,
-    Name,
-    Node,
-    Not,
-    Or,
-)
+from headgate.filter.cel.ast import INT64_MAX, INT64_MIN, And, Compare, In, ListOf, Literal, LiteralKind, Node, Not, Or
 from headgate.filter.cel.ast import Comparison as Op
-from headgate.filter.cel.build import attribute, call, literal, present
+from headgate.filter.cel.build import attribute, call, has_type, literal, present
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.like import PatternError, Wildcard, like, parse_pattern, plain_text
 from headgate.filter.cel.unparse import unparse
-from headgate.filter.dialects import three_valued
 from headgate.filter.dialects.jms import parser as tree
 from headgate.filter.dialects.jms.parser import LEXICON, parse
 from headgate.filter.dialects.sql_tokens import Kind, fault, tokens
 from headgate.filter.dialects.text_values import timestamp_of
-from headgate.filter.dialects.three_valued import Truth, When, both, compared, constant, either, required, truth
+from headgate.filter.dialects.three_valued import NEVER, Truth, When, both, compared, constant, either, required, truth
 from headgate_api.event.attributes import TEXT_ATTRIBUTES
 
 # --- names ----------------------------------------------------------------------------------------
@@ -91,6 +75,7 @@ _HEADERS: Final[dict[str, Attribute | Constant | Unknown]] = {
         for name in ("JMSDestination", "JMSReplyTo", "JMSRedelivered", "JMSExpiration", "JMSDeliveryTime")
     },
 }
+_AMQP_HEADERS: Final = {"priority": _HEADERS["JMSPriority"], "durable": Constant(True)}
 _PROPERTIES: Final = {
     "message_id": "id",
     "subject": "subject",
@@ -109,7 +94,8 @@ def meaning(name: str) -> Attribute | Constant | Unknown:
     section, dot, rest = name.partition(".")
     match section if dot else "":
         case "header" | "h":
-            return _header(rest)
+            known = ", ".join(_AMQP_HEADERS)
+            return _AMQP_HEADERS.get(rest, Unknown(f"events have no header {rest}", f"one of: {known}"))
         case "properties" | "p":
             if rest in _PROPERTIES:
                 return _attribute(_PROPERTIES[rest])
@@ -123,16 +109,6 @@ def meaning(name: str) -> Attribute | Constant | Unknown:
             return _attribute(name.removeprefix(_CLOUD_EVENTS))
 
 
-def _header(name: str) -> Attribute | Constant | Unknown:
-    match name:
-        case "priority":
-            return _HEADERS["JMSPriority"]
-        case "durable":
-            return Constant(True)
-        case _:
-            return Unknown(f"events have no header {name}", "one of: priority, durable")
-
-
 def _attribute(name: str) -> Attribute:
     return Attribute(name, _TYPES.get(name, Type.ANY))
 
@@ -141,7 +117,6 @@ def _attribute(name: str) -> Attribute:
 
 _OPS: Final = {"=": Op.EQ, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
 _FOLDED: Final[dict[str, Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-_NUMBER_TYPES: Final = ListOf((Name("int"), Name("double")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +146,8 @@ class _Translator:
                 return self._flag(node)
             case tree.Negation(operand):
                 return self.condition(operand).negated()
-            case tree.Conjunction(operands):
-                return both(map(self.condition, operands))
-            case tree.Disjunction(operands):
-                return either(map(self.condition, operands))
+            case tree.Logic(operator, operands):
+                return (both if operator == "AND" else either)(map(self.condition, operands))
             case tree.Comparison(sign, left, right, position):
                 return self._compare(_OPS[sign], self._value(left), self._value(right), position)
             case tree.Between():
@@ -192,12 +165,8 @@ class _Translator:
 
     def _value(self, node: tree.Value) -> _Value:
         match node:
-            case tree.Number(value):
-                return _number(value)
-            case tree.Text(value):
-                return _text(value)
-            case tree.Truth(value):
-                return _Value(Type.FLAG, TRUE if value else FALSE, literal=value)
+            case tree.Number(value) | tree.Text(value) | tree.Truth(value):
+                return _constant(value)
             case tree.Identifier(name, position):
                 return self._named(name, position)
             case tree.Signed(sign, operand, position):
@@ -212,10 +181,8 @@ class _Translator:
         match meaning(name):
             case Attribute(name, type_):
                 return _Value(type_, attribute(name), required(name))
-            case Constant(str(value)):
-                return _text(value)
             case Constant(value):
-                return _Value(Type.FLAG, TRUE if value else FALSE, literal=value)
+                return _constant(value)
             case Unknown(reason, hint):
                 raise fault(self._text, position, reason, hint)
 
@@ -256,7 +223,7 @@ class _Translator:
         value = self._texts(node.operand, "IN")
         if isinstance(value.literal, str):
             return constant(value.literal in node.values)
-        items = tuple(_text(item).node for item in dict.fromkeys(node.values))
+        items = tuple(literal(item) for item in dict.fromkeys(node.values))
         return compared(value.needs, In(value.node, ListOf(items)))
 
     def _like(self, node: tree.Like) -> Truth:
@@ -270,10 +237,10 @@ class _Translator:
         text = plain_text(pattern)
         if text is not None:
             # What is no string is neither like a text nor unlike it.
-            same = self._compare(Op.EQ, value, _text(text), node.position)
-            return truth(same.holds, self._compare(Op.NE, value, _text(text), node.position).holds)
-        if pattern.parts == (Wildcard.ANY,):
-            return truth(When(value.needs, _is_text(value)), three_valued.NEVER)
+            same = self._compare(Op.EQ, value, _constant(text), node.position)
+            return truth(same.holds, self._compare(Op.NE, value, _constant(text), node.position).holds)
+        if pattern == (Wildcard.ANY,):
+            return truth(When(value.needs, _is_text(value)), NEVER)
         return compared(value.needs, like(value.node, pattern))
 
     def _texts(self, node: tree.Identifier, word: str) -> _Value:
@@ -316,8 +283,7 @@ def _unequal(left: _Value, right: _Value) -> Truth:
     needs = (*left.needs, *right.needs)
     differ = Compare(Op.NE, left.node, right.node)
     if right.type is Type.FLAG:
-        other = FALSE if right.literal else TRUE
-        return compared(needs, Compare(Op.EQ, left.node, other))
+        return compared(needs, Compare(Op.EQ, left.node, literal(not right.literal)))
     known = {left.type, right.type} - {Type.ANY}
     if Type.ANY not in {left.type, right.type}:
         return compared(needs, differ)
@@ -327,7 +293,7 @@ def _unequal(left: _Value, right: _Value) -> Truth:
     elif Type.NUMBER in known:
         alike = _is_number(unsure)
     else:
-        same = Compare(Op.EQ, _type(left), _type(right))
+        same = Compare(Op.EQ, call("type", left.node), call("type", right.node))
         alike = Or((same, And((_is_number(left), _is_number(right)))))
     return _checked(left, right, And((alike, differ)), (alike,), differ)
 
@@ -357,20 +323,18 @@ def _checked(left: _Value, right: _Value, holds: Node, alike: tuple[Node, ...], 
 def _unlike(left: _Value, right: _Value) -> Truth:
     """A comparison of two types that cannot be equal: false, or unknown where one is missing or cannot be computed."""
     computed = Type.NUMBER in {value.type for value in (left, right) if value.literal is None}
-    return truth(three_valued.NEVER, three_valued.NEVER if computed else When((*left.needs, *right.needs), TRUE))
+    return truth(NEVER, NEVER if computed else When((*left.needs, *right.needs), literal(True)))
 
 
 # --- CEL ---
 
 
-def _number(value: int | float) -> _Value:
-    # Of more than 64 bits it stays an int, which CEL refuses: a selector has no unsigned numbers.
-    kind = LiteralKind.INT if isinstance(value, int) else LiteralKind.DOUBLE
-    return _Value(Type.NUMBER, Literal(kind, value), literal=value)
-
-
-def _text(value: str) -> _Value:
-    return _Value(Type.TEXT, literal(value), literal=value)
+def _constant(value: str | int | float | bool) -> _Value:
+    if isinstance(value, int) and not isinstance(value, bool):
+        # Of more than 64 bits it stays an int, which CEL refuses: a selector has no unsigned numbers.
+        return _Value(Type.NUMBER, Literal(LiteralKind.INT, value), literal=value)
+    type_ = Type.TEXT if isinstance(value, str) else Type.FLAG if isinstance(value, bool) else Type.NUMBER
+    return _Value(type_, literal(value), literal=value)
 
 
 def _computed(node: Node, *operands: _Value) -> _Value:
@@ -387,7 +351,7 @@ def _signed(sign: str, value: _Value) -> _Value:
     if sign == "+":
         return value
     if isinstance(value.literal, int | float):
-        return _number(-value.literal)
+        return _constant(-value.literal)
     return _computed(call("-_", value.node), value)
 
 
@@ -401,33 +365,22 @@ def _folded(sign: str, left: object, right: object) -> _Value | None:
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return None
     if sign == "/":
-        return _number(float(left) / float(right)) if right else None
+        return _constant(float(left) / float(right)) if right else None
     value = _FOLDED[sign](left, right)
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
         value = float(value)
-    return _number(value) if abs(value) != float("inf") and value == value else None
-
-
-def _type(value: _Value) -> Node:
-    return call("type", value.node)
+    return _constant(value) if abs(value) != float("inf") and value == value else None
 
 
 def _is_text(value: _Value) -> Node:
-    return TRUE if value.type is Type.TEXT else Compare(Op.EQ, _type(value), Name("string"))
+    return literal(True) if value.type is Type.TEXT else has_type(value.node, "string")
 
 
 def _is_number(value: _Value) -> Node:
-    return In(_type(value), _NUMBER_TYPES)
+    return has_type(value.node, "int", "double")
 
 
 # --- dialect --------------------------------------------------------------------------------------
-# `jms`: a selector of JMS (Jakarta Messaging 3.1, section 3.8.1), which is the condition of an SQL-92 WHERE.
-#
-#     JMSType = 'car' AND color = 'blue' AND weight > 2500
-#
-# A name is a context attribute or extension, as it stands; headers are found by `meaning`. The data cannot be asked,
-# and strings and numbers never convert. A selector is unknown where a property is missing: then it does not match, and
-# nor does its negation; in CEL that is false and no error.
 
 
 def jms(value: object, field: str) -> str:

@@ -15,24 +15,12 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from headgate.filter.cel.errors import FilterError, over_limit
-from headgate.filter.dialects.pulsar.tree import (
-    AllOf,
-    AnyOf,
-    Expr,
-    Negation,
-    Operator,
-    Predicate,
-    Property,
-    Spelling,
-    Time,
-    Type,
-    Value,
-    predicate,
-)
+from headgate.filter.dialects.pulsar import tree
+from headgate.filter.dialects.pulsar.tree import Operator, Time, Type
 from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX
 from headgate_api.rpc import pulsar_pb2 as wire
 
-_SPELLING: Final = Spelling(name="name", operator="op", type="ty")
+_SPELLING: Final = tree.Spelling(name="name", operator="op", type="ty")
 _TYPES: Final = {Type.STRING: wire.Predicate.STRING, Type.LONG: wire.Predicate.LONG, Type.DOUBLE: wire.Predicate.DOUBLE}
 _TIMES: Final = {Time.EVENT: wire.Predicate.EVENT_TIME, Time.PUBLISH: wire.Predicate.PUBLISH_TIME}
 _TIMES_READ: Final = {number: time for time, number in _TIMES.items()}
@@ -50,12 +38,12 @@ _NESTED_MAX: Final = 100
 """Messages in one another that protobuf reads."""
 
 
-def encode(expression: Expr) -> bytes:
+def encode(expression: tree.Expr) -> bytes:
     """The `Expr` message of a filter expression, the same bytes whenever it is the same expression."""
     return bytes(_message(expression).SerializeToString(deterministic=True))
 
 
-def decode(message: bytes, field: str = "filter.pulsar") -> Expr:
+def decode(message: bytes, field: str = "filter.pulsar") -> tree.Expr:
     """The filter expression of an `Expr` message; FilterError for what is none, or is over a limit."""
     if len(message) > FILTER_CHARACTERS_MAX:
         raise over_limit("FILTER_CHARACTERS_MAX", f"the message has {len(message)} bytes", field=field)
@@ -67,7 +55,7 @@ def decode(message: bytes, field: str = "filter.pulsar") -> Expr:
     return _expression(parsed, field, 1)
 
 
-def decode_text(text: str, field: str) -> Expr:
+def decode_text(text: str, field: str) -> tree.Expr:
     """The filter expression of an `Expr` message in Base64, as JSON carries bytes; FilterError as `decode`."""
     if len(text) > 2 * FILTER_CHARACTERS_MAX:
         reason = f"the message has {len(text)} characters of Base64: it may have {FILTER_CHARACTERS_MAX} bytes"
@@ -83,27 +71,28 @@ def decode_text(text: str, field: str) -> Expr:
 # --- to messages ----------------------------------------------------------------------------------------------------
 
 
-def _message(expression: Expr) -> wire.Expr:
+def _message(expression: tree.Expr) -> wire.Expr:
     match expression:
-        case AllOf(operands):
+        case tree.AllOf(operands):
             return _joined(wire.Expr.AND, operands)
-        case AnyOf(operands):
+        case tree.AnyOf(operands):
             return _joined(wire.Expr.OR, operands)
-        case Negation(operand):
+        case tree.Negation(operand):
             return wire.Expr(tp=wire.Expr.NOT, op1=_message(operand))
-        case Predicate(subject, operator, values):
-            made = wire.Predicate(op=wire.Predicate.Operator.Value(operator.value), values=map(_text, values))
+        case tree.Predicate(subject, operator, values):
+            texts = [repr(value) if isinstance(value, float) else str(value) for value in values]
+            made = wire.Predicate(op=wire.Predicate.Operator.Value(operator.value), values=texts)
             match subject:
-                case Property(name, type_):
+                case tree.Property(name, type_):
                     made.ref, made.name, made.ty = wire.Predicate.PROPERTY, name, _TYPES[type_]
                 case Time():
                     made.ref = _TIMES[subject]
-                    texts = any(isinstance(value, str) for value in values)
-                    made.ty = wire.Predicate.STRING if texts else wire.Predicate.LONG
+                    is_text = any(isinstance(value, str) for value in values)
+                    made.ty = wire.Predicate.STRING if is_text else wire.Predicate.LONG
             return wire.Expr(tp=wire.Expr.PREDICATE, predicate=made)
 
 
-def _joined(join: wire.Expr.ExprType, operands: Sequence[Expr]) -> wire.Expr:
+def _joined(join: wire.Expr.ExprType, operands: Sequence[tree.Expr]) -> wire.Expr:
     """Pairs of pairs: a chain would nest as deep as it is long."""
     if len(operands) == 1:
         return _message(operands[0])
@@ -111,14 +100,10 @@ def _joined(join: wire.Expr.ExprType, operands: Sequence[Expr]) -> wire.Expr:
     return wire.Expr(tp=join, op1=_joined(join, operands[:half]), op2=_joined(join, operands[half:]))
 
 
-def _text(value: Value) -> str:
-    return repr(value) if isinstance(value, float) else str(value)
-
-
 # --- from messages --------------------------------------------------------------------------------------------------
 
 
-def _expression(message: wire.Expr, field: str, depth: int) -> Expr:
+def _expression(message: wire.Expr, field: str, depth: int) -> tree.Expr:
     if depth > FILTER_DEPTH_MAX:
         raise over_limit("FILTER_DEPTH_MAX", "the expression is nested too deeply", field=field)
     _check_fields(message, field)
@@ -126,17 +111,17 @@ def _expression(message: wire.Expr, field: str, depth: int) -> Expr:
         case wire.Expr.PREDICATE:
             return _predicate(message.predicate, f"{field}.predicate")
         case wire.Expr.NOT:
-            return Negation(_expression(message.op1, f"{field}.op1", depth + 1))
+            return tree.Negation(_expression(message.op1, f"{field}.op1", depth + 1))
         case join:
             operands = tuple(_operands(message, join, field, depth))
             if len(operands) > FILTER_LIST_ITEMS_MAX:
                 raise over_limit("FILTER_LIST_ITEMS_MAX", f"{len(operands)} expressions", field=field)
-            return AllOf(operands) if join == wire.Expr.AND else AnyOf(operands)
+            return tree.AllOf(operands) if join == wire.Expr.AND else tree.AnyOf(operands)
 
 
-def _operands(message: wire.Expr, join: int, field: str, depth: int) -> list[Expr]:
+def _operands(message: wire.Expr, join: int, field: str, depth: int) -> list[tree.Expr]:
     """What a tree of one and the same join joins: the draft has no join of three, and a chain is no depth."""
-    found: list[Expr] = []
+    found: list[tree.Expr] = []
     for name, operand in (("op1", message.op1), ("op2", message.op2)):
         at = f"{field}.{name}"
         if operand.HasField("tp") and operand.tp == join:
@@ -168,7 +153,7 @@ def _refuse_unknown(message: Message, field: str) -> None:
         raise FilterError(f"unknown field number {unknown.field_number}", field=field, hint="see pulsar.proto")
 
 
-def _predicate(message: wire.Predicate, field: str) -> Predicate:
+def _predicate(message: wire.Predicate, field: str) -> tree.Predicate:
     _refuse_unknown(message, field)
     for name in ("ref", "op"):
         if not message.HasField(name):
@@ -192,15 +177,14 @@ def _predicate(message: wire.Predicate, field: str) -> Predicate:
         raise FilterError("is missing: PROPERTY needs it", field=f"{field}.name")
     read = _value if time is None else _time
     values = tuple(read(text, type_, f"{field}.values[{index}]") for index, text in enumerate(message.values))
-    return predicate(time or message.name, operator, values, None if time else type_, field, _SPELLING)
+    return tree.predicate(time or message.name, operator, values, None if time else type_, field, _SPELLING)
 
 
-def _time(text: str, type_: Type, field: str) -> Value:
-    """Milliseconds, or the text of an instant."""
+def _time(text: str, type_: Type, field: str) -> tree.Value:
     return int(text) if type_ is Type.STRING and _LONG.fullmatch(text) else _value(text, type_, field)
 
 
-def _value(text: str, type_: Type, field: str) -> Value:
+def _value(text: str, type_: Type, field: str) -> tree.Value:
     match type_:
         case Type.LONG if _LONG.fullmatch(text):
             return int(text)

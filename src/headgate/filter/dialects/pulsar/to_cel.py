@@ -1,4 +1,7 @@
-"""A filter expression in CEL: each predicate as what makes it true and what makes it false.
+"""`pulsar`: filter expressions as drafted for Pulsar, predicates over properties, the event's time and its storing.
+
+An expression comes as JSON (`tree.py`) or as a protobuf message, in Base64 (`rpc/pulsar.proto`); from Python:
+`headgate.expr`. In CEL each predicate is what makes it true and what makes it false.
 
 A property is text, as in Pulsar: `string(ce.x)`, which is written `ce.x` where that is the same. A long is
 `int(ce.x)`, a double `double(ce.x)`. Where the property is missing, or no such number, the predicate is unknown
@@ -11,36 +14,14 @@ import re
 from collections.abc import Callable
 from typing import Final, assert_never
 
-from headgate.filter.cel.ast import (
-    PUBLISH_TIME,
-    Call,
-    Compare,
-    Comparison,
-    In,
-    ListOf,
-    Literal,
-    LiteralKind,
-    Name,
-    Node,
-    Not,
-    Or,
-)
-from headgate.filter.cel.build import LOWER_ASCII, attribute, call, literal, one_of
+from headgate.filter.cel.ast import PUBLISH_TIME, Call, Compare, Comparison, Literal, LiteralKind, Name, Node, Not, Or
+from headgate.filter.cel.build import LOWER_ASCII, attribute, call, has_type, literal, one_of
 from headgate.filter.cel.like import Pattern, like, plain_text
 from headgate.filter.cel.like import parse_pattern as parse_like
-from headgate.filter.dialects.pulsar.tree import (
-    ESCAPE,
-    AllOf,
-    AnyOf,
-    Expr,
-    Negation,
-    Operator,
-    Predicate,
-    Subject,
-    Time,
-    Type,
-    Value,
-)
+from headgate.filter.cel.unparse import unparse
+from headgate.filter.dialects.pulsar import tree
+from headgate.filter.dialects.pulsar.protobuf import decode_text
+from headgate.filter.dialects.pulsar.tree import Operator, Time, Type
 from headgate.filter.dialects.text_values import text_is_one_of, timestamp_of_micros
 from headgate.filter.dialects.three_valued import Truth, both, compared, either, required
 from headgate_api.event import rfc3339
@@ -55,26 +36,32 @@ _ORDERS: Final = {
 _NUMERIC: Final = re.compile(r"-?[0-9]*")
 
 
-def translate(expression: Expr) -> Node:
+def pulsar(value: object, field: str) -> str:
+    """CEL text of a filter expression's JSON, or of its message in Base64; FilterError names the offending part."""
+    read = decode_text(value, field) if isinstance(value, str) else tree.from_json(value, field)
+    return unparse(translate(read))
+
+
+def translate(expression: tree.Expr) -> Node:
     """The CEL expression that is true exactly where the filter expression is."""
     return _truth(expression).holds.cel()
 
 
-def _truth(expression: Expr) -> Truth:
+def _truth(expression: tree.Expr) -> Truth:
     match expression:
-        case AllOf(operands):
+        case tree.AllOf(operands):
             return both(map(_truth, operands))
-        case AnyOf(operands):
+        case tree.AnyOf(operands):
             return either(map(_truth, operands))
-        case Negation(operand):
+        case tree.Negation(operand):
             return _truth(operand).negated()
-        case Predicate(subject, operator, values):
+        case tree.Predicate(subject, operator, values):
             return _predicate(subject, operator, values)
         case _:
             assert_never(expression)
 
 
-def _predicate(subject: Subject, operator: Operator, values: tuple[Value, ...]) -> Truth:
+def _predicate(subject: tree.Subject, operator: Operator, values: tuple[tree.Value, ...]) -> Truth:
     match subject:
         case Time.EVENT:
             return _compare(operator, ("time",), attribute("time"), list(map(_instant, values)))
@@ -94,7 +81,6 @@ def _predicate(subject: Subject, operator: Operator, values: tuple[Value, ...]) 
 
 
 def _compare(operator: Operator, needs: tuple[str, ...], read: Node, values: list[Node]) -> Truth:
-    """Comparisons of a number or a time."""
     match operator:
         case Operator.EQUALS:
             return compared(needs, Compare(Comparison.EQ, read, values[0]))
@@ -122,7 +108,7 @@ def _text(operator: Operator, name: str, texts: list[str]) -> Truth:
         case Operator.NOT_EQUALS | Operator.NOT_IN:
             return _equal(name, texts).negated()
         case Operator.LIKE:
-            return _like(name, parse_like(texts[0], ESCAPE))
+            return _like(name, parse_like(texts[0], tree.ESCAPE))
         case Operator.STARTS_WITH:
             return _called(name, "startsWith", texts[0], str.startswith)
         case Operator.STARTS_WITH_IGNORE_CASE:
@@ -153,7 +139,7 @@ def _like(name: str, pattern: Pattern) -> Truth:
     text = plain_text(pattern)
     if text is not None:
         return _equal(name, [text])
-    parts = [part for part in pattern.parts if isinstance(part, str)]
+    parts = [part for part in pattern if isinstance(part, str)]
     plain = name in TEXT_ATTRIBUTES or any(not _in_a_number_or_flag(part) for part in parts)
     return compared(
         required(name), like(attribute(name) if plain else _as_text(name), pattern), Not(like(_as_text(name), pattern))
@@ -173,7 +159,7 @@ def _called(
     asked = Call(function, change(attribute(name) if plain else _as_text(name)), arguments)
     if plain and change is _lower_call and name not in TEXT_ATTRIBUTES:
         # The matcher cannot say lowerAscii of string(x); no text of an integer or a boolean passes.
-        no_text = In(call("type", attribute(name)), ListOf((Name("int"), Name("bool"))))
+        no_text = has_type(attribute(name), "int", "bool")
         return compared(required(name), asked, Or((no_text, Not(asked))))
     return compared(required(name), asked, Not(Call(function, change(_as_text(name)), arguments)))
 
@@ -190,7 +176,7 @@ def _lower_call(node: Node) -> Node:
     return Call("lowerAscii", node, ())
 
 
-def _instant(value: Value) -> Node:
+def _instant(value: tree.Value) -> Node:
     micros = rfc3339.micros(value) if isinstance(value, str) else int(value) * 1000
     assert micros is not None, value
     return timestamp_of_micros(micros)

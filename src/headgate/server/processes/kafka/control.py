@@ -1,7 +1,7 @@
 """The control process of a deployment on Kafka: each answers reads and watches from its cache, one of them writes.
 
-Who holds the one place in a consumer group takes the lead of the objects, and does what is done once in a deployment
-(`duties`). A newer leader fences an older one, so an election that errs costs time and no object.
+Who holds the one place in a consumer group takes the lead of the objects. A newer leader fences an older one, so an
+election that errs costs time and no object.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from headgate.backend.kafka.target_reports import follow_reports
 from headgate.inspect.catalogue import EventTypeCreator
 from headgate.inspect.log_follower import LogFollower
 from headgate.objects.api.admission import Admission
-from headgate.objects.api.bootstrap import bootstrap
+from headgate.objects.api.bootstrap import bootstrap, recompile_all, reseal_all
 from headgate.objects.kinds.quotas import NOT_ON_KAFKA
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.signing_keys import tend_signing_keys
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import ServedBrokers
 from headgate.observe.history import NumbersHistory
-from headgate.scan.counting import EventCounter, LogCounter
+from headgate.scan.pages import LogScanner, Scanner
 from headgate.scan.source import RetainedLog
 from headgate.server import child, parts
 from headgate.server.listening import url_policy
@@ -44,15 +44,7 @@ from headgate.server.peers.partition_owners import PartitionOwners, RemoteRecord
 from headgate.server.peers.reader_client import ReaderScanner
 from headgate.server.peers.servers import PeerServers
 from headgate.server.processes import control
-from headgate.server.processes.control import (
-    ControlState,
-    ControlStore,
-    application,
-    apply_manifests,
-    recompile_stored,
-    reseal_stored,
-    urls_of,
-)
+from headgate.server.processes.control import ControlState, ControlStore, application, apply_manifests, urls_of
 from headgate.server.processes.kafka.numbers import ServersNumbers, tell_numbers
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
@@ -70,7 +62,7 @@ Duty = Callable[[], Awaitable[object]]
 
 def run(context: child.Context) -> None:
     """Serves until told to stop."""
-    control.run_with(context, _cache)
+    control.run(context, _cache)
 
 
 @contextlib.asynccontextmanager
@@ -118,31 +110,26 @@ async def _cache(context: child.Context, stop: asyncio.Event) -> AsyncIterator[C
                 counter=own_counter(settings, log, brokers, counts),
             ),
             works=works,
-            loops=(objects.follow, leadership.take_part, partial(hear_numbers, config, numbers.hear)),
+            loops=(objects.follow, leadership.election.run, partial(hear_numbers, config, numbers.hear)),
             not_counted=NOT_ON_KAFKA,
             note=lambda: "leads" if objects.is_leading else f"follows {leader_of(path) or 'nobody yet'}",
         )
 
 
-def own_counter(settings: Settings, log: KafkaLog, brokers: ServedBrokers, threads: Executor) -> EventCounter:
+def own_counter(settings: Settings, log: KafkaLog, brokers: ServedBrokers, threads: Executor) -> Scanner:
     """Counts events for backtests: this server's reader; where it has none this process."""
     if Role.READER in parts.roles_of(settings):
         return ReaderScanner(settings.reader_socket)
-    return LogCounter(RetainedLog(log, brokers.retention_us), threads)
+    return LogScanner(RetainedLog(log, brokers.retention_us), threads)
 
 
 def leader_duties(
-    settings: Settings,
-    config: KafkaConfig,
-    store: Store,
-    state: ControlState,
-    follower: LogFollower,
+    settings: Settings, config: KafkaConfig, store: Store, state: ControlState, follower: LogFollower
 ) -> Sequence[Duty]:
     """What the leader does: each begins when it takes the lead, is cancelled when it loses it, and never ends."""
     policy = url_policy(settings)
 
     async def prepare() -> None:
-        """What every start brings; then the statuses, which it may change."""
         await asyncio.to_thread(store.secrets.check_keys)
         await asyncio.to_thread(store.make_default_broker)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
@@ -151,20 +138,12 @@ def leader_duties(
         await apply_manifests(settings, Admission(store, policy, not_counted=NOT_ON_KAFKA))
         await Reconciler(store, server=urls_of(settings)).run(asyncio.Event())
 
-    async def write_generations() -> None:
-        """What the matcher has brought into force."""
-        await _followed(lambda stop: follow_generations(config, store.counters.activate, stop))
-
-    async def write_reports() -> None:
-        """What dispatchers have found of targets."""
-        await _followed(lambda stop: follow_reports(config, store.reports.put, stop))
-
     duties: list[Duty] = [
         prepare,
-        write_reports,
-        lambda: recompile_stored(store, state.compiling),
-        write_generations,
-        lambda: reseal_stored(store),
+        lambda: _followed(partial(follow_reports, config, store.reports.put)),
+        lambda: child.lasting(recompile_all(store, state.compiling)),
+        lambda: _followed(partial(follow_generations, config, store.counters.activate)),
+        lambda: child.lasting(reseal_all(store.secrets)),
         lambda: tend_signing_keys(store.signing_keys),
     ]
     if settings.eventtype_auto_create:
@@ -181,27 +160,20 @@ async def _followed(follow: Callable[[threading.Event], None]) -> None:
 
 
 class Leadership:
-    """Takes the lead of the objects while this process is elected.
-
-    `told` sets `changed`, from any thread, whenever the election or the lead may have changed.
-    """
+    """Takes the lead of the objects while elected; `told` sets `changed`, from any thread, when that may change."""
 
     def __init__(
         self, objects: KafkaObjects, config: KafkaConfig, changed: asyncio.Event, told: Callable[[], None]
     ) -> None:
         self._objects = objects
         self._changed = changed
-        self._election = Election(config, topic="objects", group=_GROUP, on_gained=told, on_lost=lambda _reason: told())
-
-    def take_part(self, stop: threading.Event) -> None:
-        """Takes part in the election until told to stop; blocking. Raises as `Election.run` does."""
-        self._election.run(stop)
+        self.election = Election(config, topic="objects", group=_GROUP, on_gained=told, on_lost=lambda _reason: told())
 
     async def run(self, duties: Sequence[Duty]) -> None:
         """Leads whenever this process is elected, and does the duties meanwhile; raises what a duty failed with."""
         while True:
             self._changed.clear()
-            if not self._election.leads:
+            if not self.election.leads:
                 await self._changed.wait()
                 continue
             try:

@@ -1,7 +1,6 @@
 """The process that delivers in a deployment on Kafka: its share of the outbox's partitions, and their deliveries.
 
-Replies go to the fronts of its own server. Fronts of any server ask it for what it keeps of its partitions:
-`server/processes/kafka/partition_answers.py`.
+Replies go to the fronts of its own server; those of any server ask it about its partitions (`partition_answers.py`).
 """
 
 from __future__ import annotations
@@ -25,9 +24,6 @@ from headgate.backend.kafka.records import RecordError
 from headgate.backend.kafka.runs import RunReports
 from headgate.backend.kafka.scan import KafkaLog
 from headgate.delivery.journal import Journal
-from headgate.objects.kinds.routing import RoutingTable
-from headgate.objects.kinds.specs import ServedBroker
-from headgate.objects.store.store import Store
 from headgate.observe import tracing
 from headgate.scan.pages import LogScanner
 from headgate.server import child, parts, ready, rpc
@@ -42,11 +38,8 @@ from headgate.storage.keyring import keyring_of
 from headgate.storage.threads import Threads
 from headgate_api import limits
 from headgate_api.errors import FatalError, HeadgateError
-from headgate_api.limits import ATTEMPTS_MAX
 
 # --- group ----------------------------------------------------------------------------------------
-# A dispatcher on Kafka: the outbox partitions that the group gives to this process, each with its deliveries.
-#
 # One thread reads the outbox and hears which partitions come and go; one event loop delivers. A partition comes: a new
 # writer of its changelog fences the one before it, its commit is read, its state is read into files, and rows follow.
 # It goes: attempts in flight end or are broken off, cursors and commit are stored, and then Kafka gives it to another
@@ -59,10 +52,7 @@ _log = structlog.get_logger(__name__)
 
 
 def without_room(waiting_bytes: Mapping[int, int], paused: Set[int]) -> frozenset[int]:
-    """The partitions of which nothing more is read for now, by the bytes that were read and not walked. Pure.
-
-    A partition that was paused stays so until all of it is walked: resuming costs a wait for Kafka.
-    """
+    """The partitions not to be read for now. One that was paused stays so: resuming costs a wait for Kafka. Pure."""
     if sum(waiting_bytes.values()) >= limits.OUTBOX_WAITING_BYTES_MAX:
         return frozenset(waiting_bytes)
     bound = limits.OUTBOX_PARTITION_WAITING_BYTES_MAX
@@ -73,10 +63,7 @@ def without_room(waiting_bytes: Mapping[int, int], paused: Set[int]) -> frozense
 
 @asynccontextmanager
 async def kafka_dispatcher(options: KafkaDispatcherOptions, stop: asyncio.Event) -> AsyncIterator[KafkaDispatcher]:
-    """A dispatcher that is about to join the group; at the block's end it has left it, and everything is stored.
-
-    `stop` ends it. It sets that by itself when a part fails, and the block's end raises that failure.
-    """
+    """A dispatcher that is about to join the group, until `stop`; at the block's end it has left, and all is stored."""
     with child.failing(stop, "dispatcher fails"):
         async with AsyncExitStack() as stack:
             ways = await stack.enter_async_context(options.ways())
@@ -117,7 +104,6 @@ class KafkaDispatcher:
         self.partitions: dict[int, PartitionDispatcher] = {}
 
     async def join(self) -> None:
-        """Asks for a place in the group; partitions come while `run` reads."""
         await self._thread.run(self._join)
 
     def _join(self) -> None:
@@ -144,7 +130,6 @@ class KafkaDispatcher:
     # --- in the member's thread -------------------------------------------------------------------------
 
     def _read(self, full: Set[int]) -> list[OutboxPage]:
-        """The next pages, but none of the partitions that have no room for more."""
         member = self._member
         assert member is not None, "`join` made it"
         if resumed := self._paused - full:
@@ -234,28 +219,8 @@ def run(context: child.Context) -> None:
     uvloop.run(_dispatch(context))
 
 
-class FollowedRouting:
-    """Routing as the cache of the objects has it; see `RoutingStore`. One snapshot serves all partitions."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: tuple[int, RoutingTable] | None = None
-
-    def data_version(self) -> int:
-        return self._store.data_version()
-
-    def snapshot(self) -> RoutingTable:
-        version, known = self._store.data_version(), self._known
-        if known is None or known[0] != version:
-            known = self._known = version, self._store.snapshot()
-        return known[1]
-
-    def served(self, path: str) -> ServedBroker | None:
-        return self._store.served(path)
-
-
 async def _dispatch(context: child.Context) -> None:
-    child.raise_file_limit(2 * ATTEMPTS_MAX + _OTHER_FILES)
+    child.raise_file_limit(2 * limits.ATTEMPTS_MAX + _OTHER_FILES)
     settings, config = context.settings, context.on_kafka.kafka
     if Role.FRONT not in parts.roles_of(settings):
         raise FrontMissingError(
@@ -277,7 +242,7 @@ async def _dispatch(context: child.Context) -> None:
     options = KafkaDispatcherOptions(
         config=config,
         data=settings.data / context.part.name,
-        store=FollowedRouting(store),
+        store=store,
         token=context.token,
         identity=SenderIdentity.of(settings, store),
         inward=inward_of(settings, context.part.index),

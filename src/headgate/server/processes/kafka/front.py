@@ -1,7 +1,4 @@
-"""The front of a server in a deployment on Kafka: the same ingress, and events go to the topic `events`.
-
-Any number of servers may have one, and each writes all partitions: no front owns one.
-"""
+"""The front of a server in a deployment on Kafka: like any other one it writes to all partitions of `events`."""
 
 from __future__ import annotations
 
@@ -21,9 +18,8 @@ from headgate.server.peers.dispatcher_group import DispatcherGroup
 from headgate.server.peers.instance import quota_sharers
 from headgate.server.peers.local_http import ProcessProxy
 from headgate.server.peers.object_requests import ObjectRequests
-from headgate.server.peers.partition_owners import PartitionOwners
+from headgate.server.peers.partition_owners import PartitionOwners, SubscriptionCalls
 from headgate.server.peers.servers import PeerServers
-from headgate.server.peers.subscription_calls import SubscriptionCalls
 from headgate.server.processes import front
 from headgate.server.processes.front import FrontStore
 from headgate_api.errors import UnavailableError
@@ -32,7 +28,7 @@ from headgate_api.limits import LOG_PROBE_S
 
 def run(context: child.Context) -> None:
     """Accepts events until told to stop."""
-    front.run_with(context, _front_store)
+    front.run(context, _front_store)
 
 
 @contextlib.asynccontextmanager
@@ -69,10 +65,7 @@ async def _front_store(context: child.Context, stop: asyncio.Event) -> AsyncIter
 
 
 async def _probing(appender: KafkaAppender) -> None:
-    """Asks Kafka now and then, until it is cancelled: also when no event comes, it is known whether it answers.
-
-    Once it does, what this front left open before it was started again is ended.
-    """
+    """Asks Kafka now and then whether it answers; once it does, what this front left open before is ended."""
     is_recovered = False
     while True:
         await appender.probe()

@@ -14,7 +14,7 @@ from headgate.server.processes.matcher import MatcherStop
 
 def run(context: child.Context) -> None:
     """Matches or stands by until told to stop."""
-    matcher.run_with(context, _match)
+    matcher.run(context, _match)
 
 
 def _match(context: child.Context, stop: MatcherStop, report: ready.PartReport) -> None:

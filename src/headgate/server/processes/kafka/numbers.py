@@ -64,7 +64,6 @@ class ServersNumbers:
         self._told: dict[str, tuple[float, ServerNumbers]] = {}
 
     def hear(self, server: str, value: bytes | None, told_s: float) -> None:
-        """Takes what a server tells; see `hear_numbers`."""
         if server == self._own:
             return
         try:

@@ -1,7 +1,4 @@
-"""The process that follows the topic of the objects, in a server without the role control.
-
-It keeps the cache, and tells others this server's numbers.
-"""
+"""The process of a server without the role control that keeps the cache of the objects, and tells its numbers."""
 
 from __future__ import annotations
 

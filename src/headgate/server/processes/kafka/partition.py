@@ -1,8 +1,7 @@
 """The deliveries of one outbox partition, for as long as this process owns it: the same parts as on one machine.
 
-What those take from files comes from Kafka here: rows from the pages of the outbox, with their record's offset as their
-position; a lagging target's from the topic again; cursors and dead letters from the changelog.
-docs/adr/0019-deliveries-move-with-their-partition.md has the reasons.
+Their rows come from the outbox's pages, with their record's offset as position; a lagging target's from the topic
+again; cursors and dead letters from the changelog. docs/adr/0019-deliveries-move-with-their-partition.md has the why.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from headgate.backend.kafka.partition_views import (
 )
 from headgate.backend.kafka.runs import RunReports
 from headgate.backend.kafka.target_reports import PartitionReports
-from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.scheduler import Scheduler
 from headgate.objects.kinds.routing import Target
 from headgate.objects.store.store import Store
@@ -57,10 +55,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaDispatcherOptions(DeliveryOptions):
-    """What a dispatcher on Kafka works with; its `store` is as new as this process's cache of the objects is.
-
-    The group knows it by `name` (`instance.advertised_name`); replays ask for `objects`, `runs` hears which runs count.
-    """
+    """What a dispatcher on Kafka works with; the group knows it by `name`, `runs` hears which runs count."""
 
     config: KafkaConfig
     runs: RunReports | None = None
@@ -70,7 +65,6 @@ class KafkaDispatcherOptions(DeliveryOptions):
 
     @property
     def attempts(self) -> Path:
-        """Directory of the journal."""
         return self.data / PARENT / "attempts"
 
 
@@ -86,8 +80,8 @@ class PartitionMeans(DeliveryMeans):
 class PartitionDispatcher:
     """Begins at once; `close` ends it. Lives on one event loop. The writer of its changelog is its own.
 
-    `api` answers questions about what it keeps, `pulls` consumers; both are None until its state is read, and once it
-    goes. `waiting_bytes` is the memory of pages that were read and not walked to their end.
+    `api` and `pulls` are as `OwnedPartition` says; `deliveries` are None until its state is read. `waiting_bytes` is
+    the memory of pages that were read and not walked to their end.
     """
 
     api: ASGIApp | None
@@ -105,7 +99,7 @@ class PartitionDispatcher:
         self._pulls: PartitionPulls | None = None
         self._checkpoints = Checkpoints()
         self._cursors: CheckpointedCursors | None = None
-        self._deliveries: ShardDeliveries | None = None
+        self.deliveries: ShardDeliveries | None = None
         self._begins_at = self._position = 0
         self._pages: deque[OutboxPage] = deque()
         self._page_came = asyncio.Event()
@@ -122,18 +116,8 @@ class PartitionDispatcher:
 
     @property
     def _at_work(self) -> ShardDeliveries:
-        assert self._deliveries is not None, "`_begin` made it"
-        return self._deliveries
-
-    @property
-    def scheduler(self) -> Scheduler | None:
-        """The deliveries; None until the partition's state is read."""
-        return self._deliveries.scheduler if self._deliveries is not None else None
-
-    @property
-    def dead_letters(self) -> DeadLetters | None:
-        """The events that were given up; None until the partition's state is read."""
-        return self._deliveries.dead_letters if self._deliveries is not None else None
+        assert self.deliveries is not None, "`_begin` made it"
+        return self.deliveries
 
     def take(self, page: OutboxPage) -> None:
         self._pages.append(page)
@@ -141,10 +125,7 @@ class PartitionDispatcher:
         self._page_came.set()
 
     async def close(self, *, is_lost: bool, drain_s: float) -> None:
-        """Gives the partition up: attempts may end for so long, then everything that is known is stored.
-
-        Where it `is_lost`, another process has it already: attempts are broken off, and nothing is stored.
-        """
+        """Attempts may end for `drain_s`, then what is known is stored; nothing where it `is_lost` to another one."""
         self._stopped.set()
         self.api = self.pulls = None
         if self._pulls is not None:
@@ -181,23 +162,17 @@ class PartitionDispatcher:
             await asyncio.wait([working])
 
     def _restore(self, own: DispatcherDirectory) -> int:
-        """Makes the partition's files as its changelog says; blocking."""
         with suppress(FileNotFoundError):
             shutil.rmtree(own.path)
         return restore_all(self._options.config, self._number, own, self._stopped)
 
     async def _begin(self, own: DispatcherDirectory, records: int) -> None:
         means, stack = self._means, self._stack
-        backlog = TopicBacklog(
-            self._options.config,
-            self._number,
-            self._checkpoints,
-            on_event=self._keep_soon,
-            on_removed=self._removed,
-        )
+        config, checkpoints = self._options.config, self._checkpoints
+        backlog = TopicBacklog(config, self._number, checkpoints, on_event=self._keep_soon, on_removed=self._removed)
         stack.push_async_callback(asyncio.to_thread, backlog.close)
         committer = ChangelogCommitter(self._writer, self._place)
-        cursors = self._cursors = CheckpointedCursors(own.cursors, self._checkpoints, committer)
+        cursors = self._cursors = CheckpointedCursors(own.cursors, checkpoints, committer)
         stack.callback(cursors.close)
         _, stored_end = await backlog.bounds()
         reports = PartitionReports(own.reports, self._find, ChangelogCommitter(self._writer))
@@ -207,16 +182,16 @@ class PartitionDispatcher:
             events=means.events,
             backlog=backlog,
             rows=RowsAhead(backlog),
-            places=CheckpointRowPlaces(self._checkpoints, stored_end),
+            places=CheckpointRowPlaces(checkpoints, stored_end),
             cursors=cursors,
             reports=reports,
-            in_force=partial(in_force, self._checkpoints),
+            in_force=partial(in_force, checkpoints),
             committer=partial(ChangelogCommitter, self._writer),
             flush_s=limits.CHANGELOG_FLUSH_S,
         )
         deliveries = ShardDeliveries(Shard(self._number, self._count), means, state, self, sharers=self._count)
         stack.push_async_callback(deliveries.close)
-        self._deliveries = deliveries
+        self.deliveries = deliveries
         self._pulls = pulls = PartitionPulls(deliveries.subscriptions)
         found = cursors.load()
         await self._routed(cursors.generation)
@@ -224,7 +199,8 @@ class PartitionDispatcher:
         deliveries.scheduler.restore(found.position, found.targets)
         self._begins_at = self._position = found.position
         deliveries.dead_letters.start()
-        stack.push_async_callback(self._stop)  # not before: what has not been read must not be written
+        # Not before: what has not been read must not be written.
+        stack.push_async_callback(lambda: deliveries.stop(self._drain_s))
         works = deliveries.works(lambda: asyncio.sleep(limits.ROUTING_POLL_S), partition=self._number)
         works["subscriptions are not moved on any more"] = pulls.pass_others()
         for failure, work in works.items():
@@ -255,12 +231,9 @@ class PartitionDispatcher:
 
         self._stack.push_async_callback(end)
 
-    async def _stop(self) -> None:
-        await self._at_work.stop(self._drain_s)
-
     def _find(self, target: int) -> Target | None:
-        """A target as routing has it; for any thread."""
-        return self._deliveries.scheduler.find(target) if self._deliveries is not None else None
+        """For any thread."""
+        return self.deliveries.scheduler.find(target) if self.deliveries is not None else None
 
     def _not_written(self, error: HeadgateError) -> None:
         """Nothing of the partition can be stored any more: the dispatcher begins anew. In any thread."""

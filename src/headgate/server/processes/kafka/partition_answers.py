@@ -61,17 +61,12 @@ class PartitionRecordsApi:
         table, name = await asyncio.to_thread(self._store.snapshot), _named(request)
         target = next((one for one in table.targets if one.name == name and one.pull is None), None)
         if target is None:
-            raise UnavailableError(
-                f"the dispatcher does not know the trigger {name}", hint="try again in a few seconds"
-            )
+            raise _unknown(f"trigger {name}")
         return await self._answer(request, target.broker, target.id)
 
     async def _of_broker(self, request: Request) -> Response:
-        served = await asyncio.to_thread(self._store.served, _named(request))
-        if served is None:
-            raise UnavailableError(
-                f"the dispatcher does not know the broker {_named(request)}", hint="try again in a few seconds"
-            )
+        if (served := await asyncio.to_thread(self._store.served, _named(request))) is None:
+            raise _unknown(f"broker {_named(request)}")
         return await self._answer(request, served.identity, None)
 
     async def _answer(self, request: Request, broker: str, target: int | None) -> Response:
@@ -86,8 +81,11 @@ class PartitionRecordsApi:
         return Response(msgspec.json.encode(found), media_type=JSON)
 
 
+def _unknown(what: str) -> UnavailableError:
+    return UnavailableError(f"the dispatcher does not know the {what}", hint="try again in a few seconds")
+
+
 def _named(request: Request) -> str:
-    """What the path is about: `namespace/name`."""
     return f"{request.path_params['namespace']}/{request.path_params['name']}"
 
 
@@ -157,9 +155,8 @@ class PartitionPulls:
             yield Route(route.path, self._guarded(route.app), methods=list(route.methods or ()))
 
     async def answer(self, details: grpc.HandlerCallDetails, context: CallContext) -> None:
-        """Answers a call of the service `Subscriptions`; PartUnavailableError where the partition goes meanwhile."""
-        handler = self._calls.service(details)
-        if handler is None:
+        """PartUnavailableError where the partition goes meanwhile."""
+        if (handler := self._calls.service(details)) is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "there is no such method")
         await self._during(lambda: cast(Any, handler).stream_stream(None, context))
 
@@ -172,10 +169,7 @@ class PartitionPulls:
             await asyncio.sleep(limits.BACKLOG_SWEEP_S)
 
     async def break_off(self) -> None:
-        """Answers nobody any more; returns when nothing is under way.
-
-        What is being sent to a client that does not take it is not waited for: behind it nothing is sent any more.
-        """
+        """Answers nobody any more; a client that does not take what is being sent is not waited for."""
         self._is_going = True
         for one in self._under_way:
             one.cancel()

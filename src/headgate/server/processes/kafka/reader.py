@@ -1,7 +1,4 @@
-"""The process that reads, of a server in a deployment on Kafka: the same API, answered from the topic `events`.
-
-Any number of servers may have one. Each reads all partitions, and keeps nothing between two requests.
-"""
+"""The reader of a server in a deployment on Kafka: the same API from the topic `events`; each reads all partitions."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ _READER_FILES: Final = 2_048
 
 def run(context: child.Context) -> None:
     """Answers until told to stop."""
-    child.raise_file_limit(READERS_MAX + _READER_FILES)
-    reader.run_with(context, _reader_store)
+    reader.run(context, _reader_store)
 
 
 @contextlib.asynccontextmanager
 async def _reader_store(context: child.Context, stop: asyncio.Event) -> AsyncIterator[ReaderStore]:
+    child.raise_file_limit(READERS_MAX + _READER_FILES)
     objects = await asyncio.to_thread(open_cache, context.settings.data / "control.db", stop.is_set)
     with closing(objects):
         # Nobody can take a record out of a topic: one that is none of ours must not end every search for ever.

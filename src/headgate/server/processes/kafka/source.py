@@ -1,4 +1,4 @@
-"""The process that admits the events of topics that other producers write: a thread for each source of `headgate.yaml`.
+"""The process that admits the events of topics that other producers write, a thread for each source of `headgate.yaml`.
 
 Any number may run, on any server: the processes of a source share its partitions.
 """

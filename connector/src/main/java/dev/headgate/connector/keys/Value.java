@@ -16,7 +16,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.unsafe.types.VariantVal;
 
 /**
- * The value of one operand of an event, as the struct that `match/residuals.py` reads; NULL is "no value of this type".
+ * The value of one operand of an event, as the struct that `match/dataframe.py` reads; NULL is "no value of this type".
  */
 final class Value extends InternalRow {
   private static final long serialVersionUID = 1L;
