@@ -92,6 +92,11 @@ class Routes:
         self.targets |= {t.id: t for t in targets}
         self.version += 1
 
+    def change(self) -> None:
+        """A generation of the same targets."""
+        self.generation += 1
+        self.version += 1
+
     def delete(self, number: int) -> None:
         del self.targets[number]
         self.version += 1

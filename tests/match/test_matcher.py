@@ -71,6 +71,8 @@ class World:
         self.routing = FakeRouting()
         self.runs: list[FakeRun] = []
         self.refusals = 0
+        self.goes_on = False
+        self.changes: list[tuple[int, int]] = []
         self.link_up = True
         self.address = ADDRESS
         self.inbox: list[Message] = []
@@ -104,6 +106,11 @@ class World:
         run = FakeRun(number, table.generation, start)
         self.runs.append(run)
         return run
+
+    def change(self, number: int, table: RoutingTable) -> bool:
+        if self.goes_on:
+            self.changes.append((number, table.generation))
+        return self.goes_on
 
     # what it sees of the dispatcher
     def _connect(self) -> World:
@@ -208,7 +215,7 @@ def test_a_change_of_filters_starts_the_next_run_beside_and_from_the_end(world: 
 
 
 def test_changes_in_a_row_cost_one_run(world: World) -> None:
-    world.step()
+    world.step(1)
     world.in_force(5)
     for _ in range(5):
         world.routing.change()
@@ -273,6 +280,96 @@ def test_changes_during_a_takeover_skip_to_the_newest(world: World) -> None:
     world.in_force(7)
     assert [run.stopped for run in world.runs] == [True, True, False]
     assert world.routing.active == [1, 2, 5]
+
+
+# --- runs that go on to newer filters ---------------------------------------------------------------
+
+
+@pytest.fixture
+def running(world: World) -> World:
+    """A run is in force that can go on to other filters."""
+    world.step()
+    world.in_force(5)
+    world.goes_on = True
+    return world
+
+
+def test_the_run_in_force_goes_on_to_newer_filters(running: World) -> None:
+    running.routing.change()
+    running.step(0.3)
+    assert (running.changes, running.routing.active) == ([(5, 2)], [1])
+    running.hear(RunActive(5, 2))
+    assert running.routing.active == [1, 2]
+    running.step(5)
+    assert (len(running.runs), running.changes, running.ready) == (1, [(5, 2)], [True])
+
+
+def test_changes_while_a_run_goes_on_wait_and_skip_to_the_newest(running: World) -> None:
+    for _ in range(4):
+        running.routing.change()
+        running.step(1)
+    assert running.changes == [(5, 2)]
+    running.hear(RunActive(5, 2))
+    running.step(0.3)
+    assert (running.changes, running.routing.active) == ([(5, 2), (5, 5)], [1, 2])
+    running.hear(RunActive(5, 4))
+    assert running.routing.active == [1, 2], "not what it was asked for"
+    running.hear(RunActive(5, 5))
+    assert running.routing.active == [1, 2, 5]
+
+
+def test_the_quicker_a_run_goes_on_the_sooner_the_next_change_is_taken_up(running: World) -> None:
+    for generation in (2, 3):
+        running.routing.change()
+        began = running.now
+        while running.changes[-1:] != [(5, generation)]:
+            running.step()
+        waited = running.now - began
+        running.hear(RunActive(5, generation))
+    assert waited < limits.MATCH_QUIET_S
+
+
+def test_where_a_run_cannot_go_on_one_starts_beside_it_and_changes_wait_for_it(running: World) -> None:
+    running.goes_on = False
+    running.routing.change()
+    running.step(0.3)
+    assert [run.generation for run in running.runs] == [1, 2]
+    running.goes_on = True
+    running.routing.change()
+    running.step(1)
+    assert running.changes == []
+    running.in_force(6)
+    running.step(0.3)
+    assert running.changes == [(6, 3)]
+
+
+def test_a_run_that_dies_while_it_goes_on_is_replaced_by_one_of_the_newest_filters(running: World) -> None:
+    running.routing.change()
+    running.step(0.3)
+    running.runs[0].alive = False
+    running.step(2)
+    assert [(run.generation, run.start) for run in running.runs[1:]] == [(2, {0: 10, 1: 20})]
+    running.in_force(6)
+    running.routing.change()
+    running.step(0.3)
+    assert running.changes == [(5, 2), (6, 3)]
+
+
+def test_a_run_that_never_comes_to_newer_filters_is_given_up(running: World) -> None:
+    running.routing.change()
+    running.step(limits.CANDIDATE_S_MAX + 2)
+    assert running.runs[0].stopped
+    running.step(limits.MATCH_RETRY_S_MAX)
+    assert running.runs[1].generation == 2
+
+
+def test_an_old_run_is_replaced_by_one_of_the_filters_that_it_went_on_to(running: World) -> None:
+    running.routing.change()
+    running.step(0.3)
+    running.hear(RunActive(5, 2))
+    running.now += limits.RUN_AGE_S_MAX
+    running.step(1)
+    assert [run.generation for run in running.runs] == [1, 2]
 
 
 def test_a_rejected_first_run_is_tried_again_and_asks_anew(world: World) -> None:

@@ -1,4 +1,4 @@
-"""What counts as a running task of a query: not those that gather a table for a broadcast."""
+"""Whether the running tasks of a query are counted."""
 
 from __future__ import annotations
 
@@ -42,13 +42,6 @@ class Counting:
         self._thread.join(WAIT_S_MAX)
         assert not self._thread.is_alive()
 
-    def in_spark(self) -> int:
-        """Active tasks of every job of the group, as Spark counts them."""
-        tracker = self._context.statusTracker()
-        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
-        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        return sum(stage.numActiveTasks for stage in stages if stage is not None)
-
 
 def slow(spark: SparkSession) -> DataFrame:
     return spark.range(0, ENDLESS, 1, 2).where(F.hash("id") == F.lit(7)).where(F.hash("id") == F.lit(8))
@@ -57,10 +50,3 @@ def slow(spark: SparkSession) -> DataFrame:
 def test_tasks_of_a_query_count(spark: SparkSession) -> None:
     with Counting(spark, "of a query", slow(spark)):
         eventually(lambda: tasks_of(spark.sparkContext, "of a query") == 2)
-
-
-def test_tasks_that_gather_a_table_do_not_count(spark: SparkSession) -> None:
-    rows = spark.range(10).join(F.broadcast(slow(spark)), "id")
-    with Counting(spark, "with a table", rows) as counting:
-        eventually(lambda: counting.in_spark() == 2)
-        assert tasks_of(spark.sparkContext, "with a table") == 0

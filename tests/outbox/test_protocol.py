@@ -14,6 +14,7 @@ from headgate.outbox.link_format import (
     Hello,
     LinkProtocolError,
     decode_hello,
+    encode_generation,
     encode_hello,
     encode_passed,
     encode_row,
@@ -66,24 +67,31 @@ def test_driver_hello_names_no_run():
 
 
 def test_an_event_is_complete_when_something_follows_it():
-    parser = FrameParser(10)
-    assert parser.feed(encode_row(3, 1, 10) + encode_row(1, 2, 10)) == ([], 10)
-    assert parser.feed(encode_row(3, 1, 12)) == ([(10, 1, 3), (10, 2, 1)], 12)
-    assert parser.feed(encode_passed(13)) == ([(12, 1, 3)], 13)
-    assert parser.feed(encode_passed(20)) == ([], 20)
+    parser = FrameParser(10, 1)
+    assert parser.feed(encode_row(3, 1, 10) + encode_row(1, 2, 10)) == [([], 10, None)]
+    assert parser.feed(encode_row(3, 1, 12)) == [([(10, 1, 3), (10, 2, 1)], 12, None)]
+    assert parser.feed(encode_passed(13)) == [([(12, 1, 3)], 13, None)]
+    assert parser.feed(encode_passed(20)) == [([], 20, None)]
 
 
 @pytest.mark.parametrize(("verdicts", "merged"), [((1, 2), 2), ((2, 1), 2), ((3, 1), 3), ((1, 3), 3), ((2, 2), 2)])
 def test_rows_of_one_event_and_target_merge_by_the_higher_verdict(verdicts: tuple[int, int], merged: int):
-    parser = FrameParser(0)
+    parser = FrameParser(0, 1)
     data = b"".join(encode_row(v, 9, 5) for v in verdicts) + encode_passed(6)
-    assert parser.feed(data) == ([(5, 9, merged)], 6)
+    assert parser.feed(data) == [([(5, 9, merged)], 6, None)]
 
 
 def test_a_passed_frame_that_trails_the_rows_says_nothing_new():
-    parser = FrameParser(0)
-    assert parser.feed(encode_row(3, 1, 7) + encode_passed(5) + encode_passed(7)) == ([], 7)
-    assert parser.feed(encode_row(3, 2, 7) + encode_passed(8)) == ([(7, 1, 3), (7, 2, 3)], 8)
+    parser = FrameParser(0, 1)
+    assert parser.feed(encode_row(3, 1, 7) + encode_passed(5) + encode_passed(7)) == [([], 7, None)]
+    assert parser.feed(encode_row(3, 2, 7) + encode_passed(8)) == [([(7, 1, 3), (7, 2, 3)], 8, None)]
+
+
+def test_events_are_cut_where_the_generation_changes():
+    parser = FrameParser(10, 1)
+    data = encode_row(3, 1, 10) + encode_passed(12) + encode_generation(2) + encode_row(3, 1, 12) + encode_passed(13)
+    assert parser.feed(data) == [([(10, 1, 3)], 12, 2), ([(12, 1, 3)], 13, None)]
+    assert parser.feed(encode_generation(4) + encode_generation(5)) == [([], 13, 4), ([], 13, 5), ([], 13, None)]
 
 
 @pytest.mark.parametrize(
@@ -97,23 +105,27 @@ def test_a_passed_frame_that_trails_the_rows_says_nothing_new():
         encode_row(3, -1, 12),
         encode_passed(-1),
         struct.pack("<BBiq", 2, 1, 0, 12),
+        struct.pack("<BBiq", 3, 1, 0, 12),
+        encode_generation(1),  # that of the hello
+        encode_generation(3) + encode_generation(2),
+        encode_row(3, 1, 12) + encode_generation(2),  # inside an event
         struct.pack("<BBiq", 0, 0, 0, 0),
         struct.pack("<BBiq", 255, 255, -1, -1),
     ],
 )
 def test_frames_that_cannot_be_are_refused(data: bytes):
     with pytest.raises(LinkProtocolError):
-        FrameParser(10).feed(data)
+        FrameParser(10, 1).feed(data)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_parsed_or_refused(data: bytes):
-    parser = FrameParser(0)
+    parser = FrameParser(0, 1)
     try:
-        rows, passed = parser.feed(data)
+        fed = parser.feed(data)
     except LinkProtocolError:
         return
-    assert all(offset < passed for offset, _, _ in rows)
+    assert all(offset < passed for rows, passed, _ in fed for offset, _, _ in rows)
 
 
 EVENTS = st.lists(st.dictionaries(st.integers(0, 3), st.lists(st.integers(1, 3), min_size=1, max_size=3)), max_size=6)
@@ -121,20 +133,25 @@ EVENTS = st.lists(st.dictionaries(st.integers(0, 3), st.lists(st.integers(1, 3),
 
 @given(EVENTS, st.data())
 def test_cuts_do_not_matter(events: list[dict[int, list[int]]], data: st.DataObject):
-    frames, expected = b"", []
+    frames, expected, changes = b"", [], []
     for offset, targets in enumerate(events):
         for target, verdicts in targets.items():
             frames += b"".join(encode_row(v, target, offset) for v in verdicts)
             expected.append((offset, target, max(verdicts)))
         if data.draw(st.booleans()):
             frames += encode_passed(offset + 1)
+            if data.draw(st.booleans()):
+                frames += encode_generation(offset + 2)
+                changes.append((offset + 1, offset + 2))
     frames += encode_passed(len(events))
-    parser, rows, passed, at = FrameParser(0), [], 0, 0
+    parser, rows, passed, changed, at = FrameParser(0, 1), [], 0, [], 0
     while at < len(frames):
         size = data.draw(st.integers(1, len(frames) - at))
-        more, now = parser.feed(frames[at : at + size])
-        assert now >= passed
-        assert all(passed <= offset < now for offset, _, _ in more)
-        rows, passed, at = rows + more, now, at + size
-    assert rows == expected
+        for more, now, then in parser.feed(frames[at : at + size]):
+            assert now >= passed
+            assert all(passed <= offset < now for offset, _, _ in more)
+            rows, passed = rows + more, now
+            changed += [] if then is None else [(now, then)]
+        at += size
+    assert (rows, changed) == (expected, changes)
     assert passed == len(events)

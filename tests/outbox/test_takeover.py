@@ -182,6 +182,47 @@ def test_the_newest_run_that_has_passed_the_watermark_takes_over():
     assert takeover.frames(2, 0, rows(5_001), 5_002) == []
 
 
+def test_a_run_goes_on_to_newer_filters_in_each_partition_between_two_events():
+    takeover = Takeover({})
+    for partition in (0, 1):
+        takeover.open(hello(1, 0, partition=partition, partitions=2))
+    takeover.frames(1, 1, rows(0), 4)
+    assert takeover.frames(1, 0, rows(0, 2), 3, then=11) == [Accepted(0, 10, rows(0, 2), 3)]
+    assert takeover.in_force() == {0: (3, 11), 1: (4, 10)}
+    assert takeover.frames(1, 0, rows(3), 4) == [Accepted(0, 11, rows(3), 4)]
+    assert takeover.frames(1, 1, [], 4, then=12) == [RunActive(1, 11)], "the oldest that a partition has come to"
+    assert takeover.frames(1, 0, [], 4, then=12) == [RunActive(1, 12)]
+
+
+def test_what_was_held_counts_by_the_generation_that_matched_it():
+    takeover = Takeover({})
+    takeover.open(hello(1, 0))
+    takeover.open(hello(2, 20))
+    takeover.frames(2, 0, rows(21), 23, then=21)
+    takeover.frames(2, 0, rows(23), 24, then=22)
+    takeover.frames(2, 0, rows(24), 25)
+    assert takeover.frames(1, 0, rows(3), 22) == [
+        Accepted(0, 10, rows(3), 22),
+        Accepted(0, 20, [], 23),
+        Accepted(0, 21, rows(23), 24),
+        Accepted(0, 22, rows(24), 25),
+        RunActive(2, 22),
+    ]
+
+
+def test_the_owner_that_stands_at_the_limit_changes_behind_it():
+    near = limits.TAKEOVER_NEAR_EVENTS
+    takeover = Takeover({})
+    takeover.open(hello(1, 0))
+    takeover.frames(1, 0, [], 5_000)
+    takeover.open(hello(2, 1_000))
+    takeover.frames(2, 0, [], 4_500)
+    limit = 5_000 + near
+    assert takeover.frames(1, 0, rows(limit), limit + 2, then=11) == [Accepted(0, 10, [], limit)]
+    assert takeover.in_force() == {0: (limit, 10)}
+    assert takeover.close(2, 0)[1:] == [Accepted(0, 10, rows(limit), limit + 2), RunActive(1, 11)]
+
+
 def followed(near_w: int) -> Takeover:
     """A log in which run 1 owns the partition up to `near_w`, and run 2 has said hello."""
     takeover = Takeover({}, holds=False)
@@ -285,8 +326,19 @@ class Query:
 
     run: int
     starts: dict[int, int]
+    newest: int
     at: dict[int, int] = field(default_factory=dict)
     connected: set[int] = field(default_factory=set)
+    generations: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.at = dict(self.starts)
+        self.generations = dict.fromkeys(self.starts, self.newest)
+
+
+def verdict_of(generation: int) -> int:
+    """Tells the rows of one generation from those of the next."""
+    return 1 + generation % 3
 
 
 class World:
@@ -301,7 +353,8 @@ class World:
         self.takeover = Takeover({})
         self.queries: dict[int, Query] = {}
         self.runs = 0
-        self.active: list[int] = []
+        self.generation = 1
+        self.active: dict[int, int] = {}
 
     def produce(self) -> None:
         partition = self.random.choice(list(self.ends))
@@ -319,7 +372,13 @@ class World:
         for partition, end in self.ends.items():
             mark = marks.get(partition, 0)
             starts[partition] = self.random.choice([mark, end, self.random.randint(0, mark), max(mark, end - 3)])
-        self.queries[self.runs] = Query(self.runs, starts, dict(starts))
+        self.queries[self.runs] = Query(self.runs, starts, self.generation)
+
+    def change(self) -> None:
+        """Filters change, and the newest run goes on to them: each partition when it comes to it."""
+        self.generation += 1
+        if self.queries:
+            self.queries[max(self.queries)].newest = self.generation
 
     def speak(self) -> None:
         if not self.queries:
@@ -328,14 +387,19 @@ class World:
         partition = self.random.choice(list(self.ends))
         if partition not in query.connected:
             query.connected.add(partition)
-            said = Hello(query.run, query.run, partition, len(self.ends), query.starts[partition])
+            first = query.generations[partition]
+            said = Hello(query.run, first, partition, len(self.ends), query.starts[partition])
             self.apply(self.takeover.open(said))
             return
         at, end = query.at[partition], self.ends[partition]
         to = self.random.randint(at, end) if at < end else at
-        spoken = [(o, t, 3) for o in range(at, to) for t in self.matches[partition][o]]
+        verdict = verdict_of(query.generations[partition])
+        spoken = [(o, t, verdict) for o in range(at, to) for t in self.matches[partition][o]]
         query.at[partition] = to
-        self.apply(self.takeover.frames(query.run, partition, spoken, to))
+        then = None
+        if query.newest > query.generations[partition] and self.random.random() < 0.5:
+            then = query.generations[partition] = query.newest
+        self.apply(self.takeover.frames(query.run, partition, spoken, to, then=then))
 
     def crash_run(self) -> None:
         if self.queries:
@@ -353,15 +417,17 @@ class World:
             match step:
                 case Accepted():
                     assert step.passed > self.complete[step.partition]
-                    for offset, target, _ in step.rows:
+                    for offset, target, verdict in step.rows:
+                        assert verdict == verdict_of(step.generation), "rows of another generation"
                         assert self.complete[step.partition] <= offset < step.passed
                         self.outbox[step.partition].append((offset, target))
                     self.complete[step.partition] = step.passed
                 case RunRejected():
                     self.queries.pop(step.run, None)
                 case RunActive():
-                    assert step.run in self.queries
-                    self.active.append(step.run)
+                    assert self.active.get(step.run, 0) < step.generation
+                    self.active[step.run] = step.generation
+                    assert min(generation for _, generation in self.takeover.in_force().values()) >= step.generation
                     # The matcher stops what came before it.
                     for older in [run for run in self.queries if run < step.run]:
                         connected = sorted(self.queries.pop(older).connected)
@@ -377,7 +443,7 @@ class World:
                 self.runs += 1
                 marks = self.takeover.watermarks()
                 starts = {p: marks.get(p, 0) for p in self.ends}
-                self.queries[self.runs] = Query(self.runs, starts, dict(starts))
+                self.queries[self.runs] = Query(self.runs, starts, self.generation)
             self.speak()
         raise AssertionError(f"stuck at {self.complete} of {self.ends}")
 
@@ -398,7 +464,7 @@ def test_every_event_counts_exactly_once_and_in_order(seed: int, partitions: int
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "TAKEOVER_NEAR_EVENTS", near)
         world = World(seed, partitions)
-        acts = [world.produce] * 20 + [world.start] * 12 + [world.speak] * 100
+        acts = [world.produce] * 20 + [world.start] * 12 + [world.change] * 10 + [world.speak] * 100
         acts += [world.crash_run] * (crashes // 3) + [world.crash_dispatcher] * (crashes // 10)
         for _ in range(400):
             world.random.choice(acts)()

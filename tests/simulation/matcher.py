@@ -3,7 +3,8 @@
 A row goes to the dispatcher that owns its target, now and then to the others, too, who must leave it. As in Spark a
 run dies as a whole when one of its connections closes. Then the next one starts where the dispatcher that is furthest
 behind needs it. Now and then a newer run starts at the end of the log beside the old one, which stops when the newer
-one counts at every dispatcher.
+one counts at every dispatcher. Filters change now and then, too: each partition of a run goes on to their generation at
+an instant of its own, differently at each dispatcher.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headgate.filter.compile.plan import Verdict
 from headgate.outbox.link import MatchLinkServer, _LinkConnection
-from headgate.outbox.link_format import DRIVER_PARTITION, HELLO_ACCEPTED, Hello, encode_hello, encode_passed, encode_row
+from headgate.outbox.link_format import (
+    DRIVER_PARTITION,
+    HELLO_ACCEPTED,
+    Hello,
+    encode_generation,
+    encode_hello,
+    encode_passed,
+    encode_row,
+)
 from headgate.outbox.shards import dispatcher_of
 from tests.delivery.harness import TOKEN
 from tests.simulation.ledger import PARTITIONS
@@ -27,6 +36,8 @@ STRAY_SHARE = 0.1
 """How many rows go to a dispatcher, too, that does not own their target."""
 NEWER_SHARE = 0.05
 """How often a newer run is started beside one that counts, each time that the matcher looks."""
+CHANGE_SHARE = 0.1
+"""How often filters change, each time that the matcher looks."""
 EVENTS_MAX = 8
 """Events that a run sends at once."""
 
@@ -122,14 +133,17 @@ class Run:
 
     def __init__(self, world: World, number: int, start: dict[int, int]) -> None:
         self.number = number
-        self.counts_at: set[int] = set()
+        self.counts_at: dict[int, int] = {}
+        """By dispatcher, the generation that all partitions have come to there."""
         self._world = world
         self._at: dict[tuple[int, int], int] = {}
+        self._generations: dict[tuple[int, int], int] = {}
         self._connections: dict[tuple[int, int], Connection] = {}
         for dispatcher, process in world.processes.items():
             for partition in range(PARTITIONS):
                 first = self._at[dispatcher, partition] = start.get(partition, 0)
-                hello = Hello(number, 1, partition, PARTITIONS, first, dispatcher, world.dispatchers)
+                said = self._generations[dispatcher, partition] = world.routes.generation
+                hello = Hello(number, said, partition, PARTITIONS, first, dispatcher, world.dispatchers)
                 self._connections[dispatcher, partition] = Connection(process, hello)
 
     @property
@@ -146,6 +160,10 @@ class Run:
                 rows = [row for offset in range(at, end) for row in self._rows(dispatcher, partition, offset)]
                 connection.send(b"".join([*rows, encode_passed(end)]))
                 self._at[dispatcher, partition] = end
+            newest = self._world.routes.generation
+            if newest > self._generations[dispatcher, partition] and self._world.rng.random() < 0.5:
+                connection.send(encode_passed(self._at[dispatcher, partition]) + encode_generation(newest))
+                self._generations[dispatcher, partition] = newest
 
     def stop(self) -> None:
         """The query ends, and with it every connection."""
@@ -206,11 +224,16 @@ class Matcher:
 
     def _receive(self) -> None:
         """What the dispatchers say of the runs."""
+        world = self._world
         for dispatcher, driver in self._drivers.items():
             for line in driver.lines():
                 run = next((run for run in self._runs if run.number == line.get("run")), None)
                 if run is not None and line["op"] == "active":
-                    run.counts_at.add(dispatcher)
+                    assert run.counts_at.get(dispatcher, 0) < line["generation"]
+                    run.counts_at[dispatcher] = line["generation"]
+                    if len(run.counts_at) == world.dispatchers and min(run.counts_at.values()) > world.in_force:
+                        world.in_force = min(run.counts_at.values())
+                        world.changes += 1
                 elif run is not None:
                     self._end(run)
         for run in [run for run in self._runs if not run.alive]:
@@ -220,6 +243,8 @@ class Matcher:
             self._world.takeovers += 1
 
     def _start_if_due(self) -> None:
+        if self._world.rng.random() < CHANGE_SHARE:
+            self._world.routes.change()
         if not self._runs:
             self._start(self._resume())
         elif len(self._runs) == 1 and self._runs[0].counts_at and self._world.rng.random() < NEWER_SHARE:
@@ -229,7 +254,7 @@ class Matcher:
         self._number += 1
         self._runs.append(Run(self._world, self._number, start))
         for driver in self._drivers.values():
-            driver.send(json.dumps({"op": "started", "run": self._number, "generation": 1}).encode() + b"\n")
+            driver.send(json.dumps({"op": "started", "run": self._number, "generation": 0}).encode() + b"\n")
 
     def _resume(self) -> dict[int, int]:
         """The lowest offset that any dispatcher needs, by partition."""

@@ -30,7 +30,7 @@ from tests.support import times
 SEED = support.SEED or times(1, 1, random.randrange(1, 1 << 31))
 RUNS = times(20, 400, 10_000)
 RUNS_A_TEST = 100
-COUNTED = ("events", "attempts", "repeated", "buried", "dropped", "kills", "replies", "pairs", "takeovers")
+COUNTED = ("events", "attempts", "repeated", "buried", "dropped", "kills", "replies", "pairs", "takeovers", "changes")
 """What schedules have to show; `pairs` are those with two dispatchers."""
 MEMORY = Path("/dev/shm")
 """Where files cost no disk, if the system has it: power cuts are not simulated, so nothing has to be durable."""
@@ -79,6 +79,7 @@ def test_nothing_is_lost_and_all_is_kept(quiet: None, done: int) -> None:
         totals["kills"] += sum(life.killed_at is not None for life in ledger.lives)
         totals["pairs"] += world.dispatchers == 2
         totals["takeovers"] += world.takeovers
+        totals["changes"] += world.changes
         totals["replies"] += len(ledger.replies)
     print(f"{runs} schedules from seed {SEED + done}: {totals}")
     assert runs < RUNS_A_TEST or all(totals.values()), "the schedules must be real"

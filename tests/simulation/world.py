@@ -104,6 +104,9 @@ class World:
         self.dispatchers = rng.randint(1, 2)
         self.processes: dict[int, Process] = {}
         self.takeovers = 0
+        self.in_force = 0
+        """The generation that has come into force at every dispatcher."""
+        self.changes = 0
         self.targets = {t.id: t for t in map(self._target, range(1, rng.randint(2, 4) + 1))}
         self.routes = Routes(*self.targets.values())
         self.moods: dict[int, tuple[float, str]] = {}

@@ -1,6 +1,6 @@
-"""The match of events with filters: two broadcast joins in one pipeline of generated code.
+"""The match of events with filters: one broadcast join in one pipeline of generated code.
 
-    event ── broker's key spec ── extraction: keys, values of operands ── explode keys ── rows ── residuals ── verdict
+    event ── extraction by its broker's key spec: keys, operands' values ── explode keys ── rows ── residuals ── verdict
 
 The plan depends on the patterns of residual comparisons (tens) and on the event's columns that are read, not on the
 number of filters, brokers, signatures or operands (`key_specs.py`).
@@ -46,10 +46,8 @@ def match_events(
         The columns of `identity`, target INT, verdict TINYINT (`filter.plan.Verdict`). A pair may have several rows,
         one per conjunction; its verdict is the highest.
     """
-    # An event of a broker without filters has no key spec, and so no key but the mark's.
-    how = "left" if marks else "inner"
-    with_spec = events.join(F.broadcast(table.brokers), F.col("broker") == F.col("spec_broker"), how)
-    extracted = with_spec.select(*identity, extraction(table).alias("extracted"))
+    # An event of a broker without filters has no key but the mark's.
+    extracted = events.select(*identity, extraction(table).alias("extracted"))
     keys = F.col("extracted.keys")
     if marks:
         keys = F.concat(keys, F.array(F.lit(MARK_KEY).cast("bigint")))
@@ -64,16 +62,15 @@ def match_events(
 
 
 def extraction(table: MatchTable) -> Column:
-    """Keys and values of an event joined to its broker's key spec; columns that no plan compares are not even read."""
+    """Keys and values of an event; columns that no plan compares are not even read."""
 
     def column(name: str, kind: str) -> Column:
         return F.col(name) if name in table.columns else F.lit(None).cast(kind)
 
     return F.call_function(
         "headgate.extract",
-        F.coalesce(F.col("spec_number"), F.lit(0).cast("bigint")),
-        F.col("key_spec"),
-        F.coalesce(F.col("state"), F.lit(0).cast("bigint")),
+        F.lit(table.name),
+        F.col("broker"),
         F.lit(table.secrets.seed).cast("bigint"),
         F.lit(table.secrets.check),
         *(column(name, "string") for name in (*CONTEXT_ATTRIBUTES, "extensions")),

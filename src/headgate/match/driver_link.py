@@ -166,8 +166,8 @@ class DriverLinks:
         self._selector = selectors.DefaultSelector()
         for link in links:
             self._selector.register(link, selectors.EVENT_READ)
-        self._active: dict[int, set[int]] = {}
-        """Runs that were told of and are not active everywhere, with the dispatchers where they are."""
+        self._active: dict[int, dict[DriverLink, int]] = {}
+        """Runs that were told of: the generation at which each is active, by the dispatchers where it is."""
 
     @classmethod
     def published(cls, run_directory: Path, token: bytes, dispatchers: int) -> DriverLinks:
@@ -194,8 +194,8 @@ class DriverLinks:
 
     def started(self, run: int, generation: int) -> None:
         """Tell every dispatcher of a run; the answer is a message, now or later."""
-        self._active[run] = set()
-        while len(self._active) > limits.LINK_RUNS_MAX:  # of which nobody ever said anything
+        self._active[run] = {}
+        while len(self._active) > limits.LINK_RUNS_MAX:
             del self._active[min(self._active)]
         for link in self._links:
             link.started(run, generation)
@@ -205,25 +205,21 @@ class DriverLinks:
         if not ready:
             readable = {key.fd for key, _ in self._selector.select(timeout_s)}
             ready = [link for link in self._links if link.fileno() in readable]
-        return [
-            message
-            for link in ready
-            for message in link.receive(0.0)
-            if not isinstance(message, RunActive) or self._is_active_everywhere(message.run, link)
-        ]
+        messages = [(link, message) for link in ready for message in link.receive(0.0)]
+        told = (self._active_everywhere(link, each) if isinstance(each, RunActive) else each for link, each in messages)
+        return [message for message in told if message is not None]
 
     def close(self) -> None:
         self._selector.close()
         for link in self._links:
             link.close()
 
-    def _is_active_everywhere(self, run: int, link: DriverLink) -> bool:
-        """Whether a run is active at every dispatcher, now that it is at one more; true once."""
-        active = self._active.get(run)
+    def _active_everywhere(self, link: DriverLink, message: RunActive) -> RunActive | None:
+        """The generation that a run has come to at every dispatcher, now that one more says so; None: no newer one."""
+        active = self._active.get(message.run)
         if active is None:
-            return False
-        active.add(self._links.index(link))
-        if len(active) < len(self._links):
-            return False
-        del self._active[run]
-        return True
+            return None
+        before = min(active.values()) if len(active) == len(self._links) else -1
+        active[link] = message.generation
+        now = min(active.values()) if len(active) == len(self._links) else -1
+        return RunActive(message.run, now) if now > before else None

@@ -7,12 +7,14 @@ docs/spec/match-link.md):
     --------   ---------   -------------------------------------------------------------------------------------
     none       none        start one from the dispatchers' offsets (`resume`)
     none       starting    wait for `active`
-    yes        none        filters changed, or the run is old: start one beside it, from the log's end
+    yes        none        filters changed: the run goes on to them, where it can
+    yes        none        it cannot, or the run is old: start one beside it, from the log's end
     yes        starting    `active`: the candidate is in force, the older run stops
 
 A run that dies or is rejected leaves its place; the next start waits, longer with every failure. Filters that change
-while a candidate starts wait for its `active` (a second): replacing candidates as fast as filters change would let none
-ever come into force. Then the newest are taken up, at once when they are quiet, and later while they keep changing.
+while a candidate starts, or while the run in force goes on to others, wait for its `active`: replacing candidates as
+fast as filters change would let none ever come into force. Then the newest are taken up, at once when they are quiet,
+and later while they keep changing.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -63,7 +66,7 @@ class DispatcherLink(Protocol):
 
 
 class Run(Protocol):
-    """What it needs of a run (`query.SparkRun`, which says what each call does)."""
+    """What it needs of a run (`query.SparkRun`, which says what each call does); `generation` is that of its start."""
 
     number: int
     generation: int
@@ -85,6 +88,9 @@ class Runner(Protocol):
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> Run:
         """Start a run of a table's filters; RunFailedError when it cannot."""
 
+    def change(self, number: int, table: RoutingTable) -> bool:
+        """Have a run go on to a table's filters, of which its dispatchers will tell; False when it cannot."""
+
 
 def fresh_run_number() -> int:
     """Above the numbers of every process before this one, which the dispatchers may still know."""
@@ -92,18 +98,21 @@ def fresh_run_number() -> int:
 
 
 class Settling:
-    """Tells when a number has stopped changing (MATCH_QUIET_S), or has changed long enough to be taken up anyway.
+    """Tells when a number has stopped changing, or has changed long enough to be taken up anyway.
 
-    The longer taking one up took the last time, the longer the next one may change.
+    The longer taking one up took the last time, the longer both are for the next one: MATCH_QUIET_S at most, and
+    MATCH_CHANGING_S_MAX.
     """
 
     def __init__(self) -> None:
         self._value: int | None = None
         self._settled: int | None = None
         self._since = self._changed = 0.0
+        self._quiet_s = limits.MATCH_QUIET_S
         self._changing_s = limits.MATCH_CHANGING_S_MIN
 
     def taken_up(self, took_s: float) -> None:
+        self._quiet_s = min(took_s, limits.MATCH_QUIET_S)
         changing_s = max(limits.MATCH_CHANGING_S_MIN, limits.MATCH_CHANGING_STARTS * took_s)
         self._changing_s = min(changing_s, limits.MATCH_CHANGING_S_MAX)
 
@@ -116,7 +125,7 @@ class Settling:
             self._since, self._settled = now, settled
         if self._value != value:
             self._value, self._changed = value, now
-        return now - self._changed >= limits.MATCH_QUIET_S or now - self._since >= self._changing_s
+        return now - self._changed >= self._quiet_s or now - self._since >= self._changing_s
 
 
 class Backoff:
@@ -137,6 +146,15 @@ class Backoff:
 
     def over(self, now: float) -> bool:
         return now >= self._until
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Filters that the run in force goes on to, asked for at `since`."""
+
+    generation: int
+    since: float
+    targets: int
 
 
 class Matcher:
@@ -174,6 +192,8 @@ class Matcher:
         self._clock = clock
         self._link: DispatcherLink | None = None
         self._in_force: Run | None = None
+        self._generation = 0  # that of the run in force
+        self._change: _Change | None = None  # what it goes on to
         self._candidate: Run | None = None
         self._started_at: dict[int, float] = {}  # run -> when it was started
         self._targets: dict[int, int] = {}  # run -> triggers in its table
@@ -224,9 +244,11 @@ class Matcher:
 
     def _receive(self, message: Message) -> None:
         match message:
-            case RunActive(run=number):
+            case RunActive(run=number, generation=generation):
                 if self._candidate is not None and self._candidate.number == number:
                     self._take_over(self._candidate)
+                elif self._in_force is not None and self._in_force.number == number:
+                    self._go_on(self._in_force, generation)
             case RunRejected(run=number, reason=reason):
                 run = self._forget(number)
                 if run is not None:
@@ -235,29 +257,37 @@ class Matcher:
                     self._failed("rejected", "; ".join(filter(None, (reason, run.failure()))), run)
 
     def _take_over(self, run: Run) -> None:
-        older, self._in_force, self._candidate = self._in_force, run, None
-        self._active_at = now = self._clock()
+        older, self._in_force, self._candidate, self._change = self._in_force, run, None, None
+        self._active_at = self._clock()
         metrics.RUNS_STARTED.labels("active").inc()
-        metrics.GENERATION.set(run.generation)
-        metrics.TARGETS.set(self._targets[run.number])
-        took_s = now - self._started_at[run.number]
-        self._settling.taken_up(took_s)
-        _log.info(
-            "a generation of filters is in force", run=run.number, generation=run.generation, took_s=round(took_s, 3)
-        )
-        self._on_note(f"generation {run.generation} in force by run {run.number}")
         try:
-            self._announce()
+            self._comes_into_force(run, run.generation, self._started_at[run.number], self._targets[run.number])
         finally:
             self._set_ready(True)
             if older is not None:
                 self._stop(older)
 
+    def _go_on(self, run: Run, generation: int) -> None:
+        change = self._change
+        if change is not None and generation >= change.generation:
+            self._change = None
+            self._comes_into_force(run, change.generation, change.since, change.targets)
+
+    def _comes_into_force(self, run: Run, generation: int, since: float, targets: int) -> None:
+        self._generation = generation
+        metrics.GENERATION.set(generation)
+        metrics.TARGETS.set(targets)
+        took_s = self._clock() - since
+        self._settling.taken_up(took_s)
+        _log.info("a generation of filters is in force", run=run.number, generation=generation, took_s=round(took_s, 3))
+        self._on_note(f"generation {generation} in force by run {run.number}")
+        self._announce()
+
     def _announce(self) -> None:
         """Write down what is in force; when the store refuses, the next step tries again."""
-        if self._in_force is not None and self._announced != self._in_force.generation:
-            self._on_active(self._in_force.generation)
-            self._announced = self._in_force.generation
+        if self._in_force is not None and self._announced != self._generation:
+            self._on_active(self._generation)
+            self._announced = self._generation
 
     def _check_runs(self) -> None:
         now = self._clock()
@@ -272,36 +302,73 @@ class Matcher:
                 self._forget(run.number)
                 self._failed("died", run.failure() or "the query ended", run)
                 self._stop(run)
-        candidate = self._candidate
-        if candidate is not None and now - self._started_at[candidate.number] > limits.CANDIDATE_S_MAX:
-            # It runs without an error and never takes over: no new filter would ever come into force.
-            self._forget(candidate.number)
-            self._failed("stuck", f"not in force after {limits.CANDIDATE_S_MAX:.0f} s", candidate)
-            self._stop(candidate)
+        late, since = self._candidate, now
+        if late is not None:
+            since = self._started_at[late.number]
+        elif self._change is not None:
+            late, since = self._in_force, self._change.since
+        if late is not None and now - since > limits.CANDIDATE_S_MAX:
+            # It runs without an error and never comes to the newer filters: no new one would ever be in force.
+            self._forget(late.number)
+            self._failed("stuck", f"not in force after {limits.CANDIDATE_S_MAX:.0f} s", late)
+            self._stop(late)
 
     def _start_if_due(self, link: DispatcherLink) -> None:
         now = self._clock()
         version = self._routing.data_version()
         if version != self._seen_version:
             self._desired, self._seen_version = self._routing.desired_generation(), version
-        running, newest = self._in_force, self._candidate or self._in_force
-        has_settled = newest is not None and self._settling.has_settled(self._desired, newest.generation, now)
-        if self._candidate is not None or not self._backoff.over(now):
+        running = self._in_force
+        newest = self._newest()
+        has_settled = newest is not None and self._settling.has_settled(self._desired, newest, now)
+        if self._candidate is not None or self._change is not None or not self._backoff.over(now):
             return
         if running is None:
             self._start(link, link.resume)
         elif has_settled:
-            self._start(link, self._runner.ends)
+            self._take_up(link, running)
         elif now - self._started_at[running.number] >= limits.RUN_AGE_S_MAX:
             _log.info("starts the next run before the batch of this one ends", run=running.number)
             self._start(link, self._runner.ends)
 
+    def _newest(self) -> int | None:
+        """The newest generation that a run has or was asked for."""
+        if self._candidate is not None:
+            return self._candidate.generation
+        if self._change is not None:
+            return self._change.generation
+        return None if self._in_force is None else self._generation
+
+    def _take_up(self, link: DispatcherLink, running: Run) -> None:
+        """Have the run in force go on to the newest filters, or start one of them beside it."""
+        table = self._snapshot()
+        if table is None:
+            return
+        began = self._clock()
+        try:
+            if self._runner.change(running.number, table):
+                self._change = _Change(table.generation, began, len(table.targets))
+                return
+        except RunFailedError as error:
+            self._failed("refused", error.message)
+            return
+        self._start_of(table, link, self._runner.ends)
+
     def _start(self, link: DispatcherLink, start: Callable[[], Mapping[int, int]]) -> None:
+        table = self._snapshot()
+        if table is not None:
+            self._start_of(table, link, start)
+
+    def _snapshot(self) -> RoutingTable | None:
+        """Everything routed; None while some filters are being compiled anew."""
         table = self._routing.snapshot()
         if table.plans_outdated:
             # Every event would be a candidate of each of them: better to wait some seconds.
             self._on_note(f"waits for the control process, which has {table.plans_outdated} filters to compile anew")
-            return
+            return None
+        return table
+
+    def _start_of(self, table: RoutingTable, link: DispatcherLink, start: Callable[[], Mapping[int, int]]) -> None:
         number, self._next_run = self._next_run, self._next_run + 1
         offsets = start()
         began = self._clock()
@@ -324,7 +391,7 @@ class Matcher:
                 if run is self._candidate:
                     self._candidate = None
                 else:
-                    self._in_force = None
+                    self._in_force = self._change = None
                     self._set_ready(False)
                 return run
         return None
@@ -343,7 +410,7 @@ class Matcher:
     def _link_lost(self, error: DriverLinkError) -> None:
         """Without a dispatcher no run counts: all stop, and a new one starts where the dispatchers are."""
         runs = [run for run in (self._candidate, self._in_force) if run is not None]
-        self._candidate = self._in_force = None
+        self._candidate = self._in_force = self._change = None
         self._set_ready(False)
         if self._link is None:
             _log.debug("waiting for the dispatchers", reason=error.message)

@@ -27,8 +27,6 @@ from headgate_api.limits import REAL_TIME_BATCH_S
 
 SOURCE = "headgate"
 """The connector's format name."""
-_BROADCAST = "broadcast exchange"
-"""Begins the tag that Spark gives a job which gathers a table."""
 
 
 class SparkRun:
@@ -85,6 +83,7 @@ def start_run(
     link: LinkAddress,
     scratch: Path,
     wakeups: Path | None = None,
+    table: str | None = None,
     batch_s: int = REAL_TIME_BATCH_S,
 ) -> SparkRun:
     """Start a query; returns when Spark has planned it, before its tasks have opened their connections.
@@ -96,6 +95,7 @@ def start_run(
         matches: From events (columns of the log plus partition, offset, append_time_us) to rows of partition INT,
             offset BIGINT, target INT, verdict TINYINT; only operators that real-time mode admits.
         wakeups: Where the log's writers tell of new events, see `log.wakeups`; None: the tasks look all the time.
+        table: The name of the match table whose newer generations the tasks go on to.
         batch_s: Length of the one batch: the run must be replaced before (a batch boundary breaks its connections).
     """
     options = {
@@ -109,6 +109,7 @@ def start_run(
         "generation": str(generation),
         # Not made absolute: the JVM has our directory, and the name of a socket has room for 107 bytes.
         **({} if wakeups is None else {"wakeups": str(wakeups)}),
+        **({} if table is None else {"table": table}),
     }
     return start_query(
         spark,
@@ -153,15 +154,10 @@ def start_query(
 
 
 def tasks_of(context: SparkContext, group: str) -> int:
-    """How many tasks of a job group run now; a streaming query's group is its run id. Calls into the JVM.
-
-    Tasks that gather a table which is to be broadcast do not count. On a cluster they last seconds, and the query has
-    none of its own meanwhile.
-    """
+    """How many tasks of a job group run now; a streaming query's group is its run id. Calls into the JVM."""
     tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
     known = [job for job in tracker.getJobIdsForGroup(group) if tracker.getJobInfo(job) is not None]
-    jobs = [store.job(job) for job in known]
-    return sum(job.numActiveTasks() for job in jobs if _BROADCAST not in job.jobTags().mkString(","))
+    return sum(store.job(job).numActiveTasks() for job in known)
 
 
 @contextmanager

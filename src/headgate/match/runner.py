@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import structlog
 from pyspark.sql import SparkSession
 
+from headgate.filter.compile.plan import CompiledFilter
 from headgate.log.directory import LogDirectory
 from headgate.log.reader import end_offsets
 from headgate.match.dataframe import match_events
@@ -40,15 +41,18 @@ class SparkRunner:
         self._partitions = range(partitions)
         self._scratch = scratch
         self._wakeups = wakeups
+        self._last: int | None = None
+        """The run that has the last table."""
 
     def ends(self) -> dict[int, int]:
         return end_offsets(self._log, self._partitions)
 
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> SparkRun:
         """Start a run; a partition that `start` does not name starts at 0. Raises RunFailedError, SparkGoneError."""
+        self._last = None
         with spark_errors(f"run {number} did not start"):
-            filters = self._tables.build((target.id, target.broker, target.filter) for target in table.targets)
-        return start_run(
+            filters = self._tables.build(_targets(table), table.generation)
+        run = start_run(
             self._spark,
             lambda events: match_events(events, filters),
             log=self._log,
@@ -58,7 +62,21 @@ class SparkRunner:
             link=link,
             scratch=self._scratch,
             wakeups=self._wakeups,
+            table=filters.name,
         )
+        self._last = number
+        return run
+
+    def change(self, number: int, table: RoutingTable) -> bool:
+        """Have a run go on to a table's filters; False when it is not the last one, or its plan lacks something."""
+        if number != self._last:
+            return False
+        with spark_errors(f"run {number} does not go on to generation {table.generation}"):
+            return self._tables.offer(_targets(table), table.generation)
+
+
+def _targets(table: RoutingTable) -> Iterator[tuple[int, str, CompiledFilter]]:
+    return ((target.id, target.broker, target.filter) for target in table.targets)
 
 
 def serve(

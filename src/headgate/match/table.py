@@ -1,4 +1,4 @@
-"""The tables broadcast to the joins: a key spec per broker, and a row per conjunction: key, constants and targets.
+"""The table broadcast to the join: a row per conjunction (key, constants, targets); and a key spec per broker.
 
 Constants stand in columns by type: the first string of a row in `string_0`, its second in `string_1`, and so on, so
 that all patterns share a dozen columns.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Final
 
+import msgspec
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
@@ -48,8 +49,6 @@ MARK_KEY: Final = secrets.randbits(63)
 """The key of the mark, drawn once like the secrets: no event has it by chance."""
 MARK_CHECK: Final = 0
 """The check of the mark."""
-_NO_NUMBER: Final = -1
-"""Of the key spec of no broker, whose row keeps that table from being empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,7 @@ class _Base:
     is_coarse: bool  # there were more patterns than the plan may hold
     row_count: int
     kept: JavaObject
+    told: dict[str, int]  # of each broker the number of the key spec that the JVM has
 
     def holds(self, patterns: Iterable[Pattern]) -> bool:
         """Whether rows of these patterns can stand over it, as exact as in a base of their own."""
@@ -82,6 +82,9 @@ class _Overlaid:
 
     rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]
     empty: Sequence[object]
+
+
+_NOTHING: Final = _Overlaid({}, [])
 
 
 def _overlaid(
@@ -108,12 +111,11 @@ def _overlaid(
 class MatchTable:
     """The filters of one generation, ready to be joined.
 
-    `brokers` has `spec_broker` STRING (a broker's name), `spec_number` BIGINT, `key_spec` STRING, `state` BIGINT.
-    `rows` has `row_key` BIGINT, `row_check` BIGINT, `pattern` INT, `targets` ARRAY of INT, `exact` BOOLEAN; operands,
-    constants.
+    `name` is that by which the tasks of a plan find it, with the key specs. `rows` has `row_key` BIGINT, `row_check`
+    BIGINT, `pattern` INT, `targets` ARRAY of INT, `exact` BOOLEAN; operands, constants.
     """
 
-    brokers: DataFrame
+    name: str
     rows: DataFrame
     patterns: tuple[CompiledPattern, ...]  # by number, the one with the most rows first
     columns: frozenset[str]  # those of events that a key spec reads
@@ -138,7 +140,9 @@ class TableBuilder:
     Sets on the session what the match depends on. The Spark plan holds `patterns_max` patterns at most.
     """
 
-    _numbers = count()  # of key specs: one process, one JVM, in which a number always means the same one
+    # One process, one JVM, in which a number always means the same.
+    _tables = count()
+    _specs = count()
 
     def __init__(self, spark: SparkSession, *, patterns_max: int = PATTERNS_COMPILED_MAX) -> None:
         for name, value in _SETTINGS.items():
@@ -147,36 +151,64 @@ class TableBuilder:
         self._patterns_max = patterns_max
         self._known: dict[str, tuple[_Filters, BrokerTable, BrokerTableBuilder]] = {}
         self._base: _Base | None = None
+        self._columns: frozenset[str] = frozenset()
+        """What the plan of the last table reads."""
         self._changed: set[object] = set()
         """Keys whose rows are not as in the base."""
         self._numbered: dict[str, int] = {}
 
-    def build(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> MatchTable:
-        """The tables of these targets: target (int32, not negative), its broker's name, its filter."""
+    def build(self, targets: Iterable[tuple[int, str, CompiledFilter]], generation: int = 0) -> MatchTable:
+        """The table of these targets, for a new query: target (int32, not negative), its broker's name, its filter."""
         base, self._base = self._base, None  # after a failure no row of it may count: what has changed is not known
-        tables = self._broker_tables(targets)
-        by_pattern: defaultdict[Pattern, list[Mapping[Row, list[int]]]] = defaultdict(list)
-        for one in tables.values():
-            for pattern, some in one.rows.items():
-                by_pattern[pattern].append(some)
-        overlaid = _overlaid(base, by_pattern, self._changed)
+        tables, rows = self._updated(targets)
+        overlaid = _overlaid(base, rows, self._changed)
         if base is None or overlaid is None:
-            base, overlaid = self._new_base(by_pattern), _Overlaid({}, [])
+            base, overlaid = self._new_base(rows), _NOTHING
         table = _arrow(base.patterns, overlaid.rows, overlaid.empty)
-        rows = base.kept.overlaid(self._spark.createDataFrame(table)._jdf)
+        frame = self._spark.createDataFrame(table)
+        name = str(next(self._tables))
+        kept = base.kept.table(name, generation, frame._jdf, self._brokers(base, tables))
         self._base = base
+        self._columns = _columns(tables)
         return MatchTable(
-            self._spark.createDataFrame(self._brokers(tables)),
-            DataFrame(rows, self._spark),
+            name,
+            DataFrame(kept, self._spark),
             base.patterns,
-            frozenset(chain.from_iterable(one.columns for one in tables.values())),
+            self._columns,
             _SECRETS,
-            1 + sum(len(some) for groups in by_pattern.values() for some in groups),
+            1 + sum(len(some) for groups in rows.values() for some in groups),
             table.num_rows - 1,
         )
 
-    def _new_base(self, rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]) -> _Base:
-        sizes = {pattern: sum(map(len, some)) for pattern, some in rows.items()}
+    def offer(self, targets: Iterable[tuple[int, str, CompiledFilter]], generation: int) -> bool:
+        """Have the queries of the last table go on to these targets, each task between two events of its own.
+
+        False where they cannot, because their plan lacks a pattern or a column: then `build` and a new query do it.
+        """
+        base, self._base = self._base, None
+        tables, rows = self._updated(targets)
+        if base is not None and base.holds(rows) and _columns(tables) <= self._columns:
+            overlaid = _overlaid(base, rows, self._changed)
+            if overlaid is None:
+                base, overlaid = self._renewed(base, rows), _NOTHING
+            frame = self._spark.createDataFrame(_arrow(base.patterns, overlaid.rows, overlaid.empty))
+            base.kept.offer(generation, frame._jdf, self._brokers(base, tables))
+            self._base = base
+            return True
+        self._base = base
+        return False
+
+    def _updated(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> tuple[_Tables, _Grouped]:
+        """The tables of all brokers, and their rows by pattern."""
+        tables = self._broker_tables(targets)
+        rows: defaultdict[Pattern, list[Mapping[Row, list[int]]]] = defaultdict(list)
+        for one in tables.values():
+            for pattern, some in one.rows.items():
+                rows[pattern].append(some)
+        return tables, rows
+
+    def _new_base(self, rows: _Grouped) -> _Base:
+        sizes = _sizes(rows)
         ranked = sorted(sizes, key=lambda pattern: (-sizes[pattern], pattern))
         whole = ranked if len(ranked) <= self._patterns_max else ranked[: self._patterns_max - 1]
         patterns = [_compiled(pattern) for pattern in (whole if len(whole) == len(ranked) else [*whole, ()])]
@@ -186,7 +218,13 @@ class TableBuilder:
         frame = self._spark.createDataFrame(_arrow(patterns, rows))
         kept = jvm.dev.headgate.connector.rows.KeptRows.of(frame._jdf)
         self._changed = set()
-        return _Base(tuple(patterns), len(whole) < len(ranked), sum(sizes.values()), kept)
+        return _Base(tuple(patterns), len(whole) < len(ranked), sum(sizes.values()), kept, {})
+
+    def _renewed(self, base: _Base, rows: _Grouped) -> _Base:
+        """A base of the same patterns, for the same queries."""
+        base.kept.renew(self._spark.createDataFrame(_arrow(base.patterns, rows))._jdf)
+        self._changed = set()
+        return replace(base, row_count=sum(_sizes(rows).values()))
 
     def _broker_tables(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> dict[str, BrokerTable]:
         brokers: defaultdict[str, _Filters] = defaultdict(list)
@@ -207,24 +245,40 @@ class TableBuilder:
             self._changed.update(row[0] for some in table.rows.values() for row in some)
         return {broker: table for broker, (_, table, _) in self._known.items()}
 
-    def _brokers(self, tables: Mapping[str, BrokerTable]) -> pa.Table:
+    def _brokers(self, base: _Base, tables: _Tables) -> bytes:
+        """What has changed of the brokers' key specs since the base was told, as `rows/BrokerSpec.java` reads it."""
         before, self._numbered = self._numbered, {}
         for one in tables.values():
             if one.key_spec not in self._numbered:
                 number = before.get(one.key_spec)
-                self._numbered[one.key_spec] = next(self._numbers) if number is None else number
-        columns = {
-            "spec_broker": pa.array([*tables, ""], pa.string()),
-            "spec_number": pa.array(
-                [*(self._numbered[one.key_spec] for one in tables.values()), _NO_NUMBER], pa.int64()
-            ),
-            "key_spec": pa.array([*(one.key_spec for one in tables.values()), ""], pa.string()),
-            "state": pa.array([*(one.state for one in tables.values()), 0], pa.int64()),
-        }
-        return pa.table(columns)
+                self._numbered[one.key_spec] = next(self._specs) if number is None else number
+        numbers = {name: self._numbered[one.key_spec] for name, one in tables.items()}
+        changed = {name: number for name, number in numbers.items() if base.told.get(name) != number}
+        texts = {number: tables[name].key_spec for name, number in changed.items()}
+        gone = [name for name in base.told if name not in numbers]
+        base.told.clear()
+        base.told.update(numbers)
+        return msgspec.json.encode(
+            {
+                "specs": list(texts.items()),
+                "brokers": [(name, number, tables[name].state) for name, number in changed.items()],
+                "gone": gone,
+            }
+        )
 
 
 _Filters = list[tuple[int, CompiledFilter]]
+_Tables = Mapping[str, BrokerTable]
+_Grouped = Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]
+
+
+def _columns(tables: _Tables) -> frozenset[str]:
+    """Columns of events that the key specs read."""
+    return frozenset(chain.from_iterable(one.columns for one in tables.values()))
+
+
+def _sizes(rows: _Grouped) -> dict[Pattern, int]:
+    return {pattern: sum(map(len, some)) for pattern, some in rows.items()}
 
 
 def _same(before: _Filters, now: _Filters) -> bool:

@@ -130,10 +130,10 @@ class MatchLinkServer:
 
     def received(self, connection: _LinkConnection, hello: Hello, parser: FrameParser, data: bytes) -> None:
         """Bytes of a run's connection; LinkProtocolError when they are no frames, or of events that do not exist."""
-        rows, passed = parser.feed(data)
-        if passed > self.sink.end_offset(hello.partition):
-            raise LinkProtocolError(f"partition {hello.partition} has no event {passed - 1} yet")
-        self._apply(self._takeover.frames(hello.run, hello.partition, rows, passed))
+        for rows, passed, then in parser.feed(data):
+            if passed > self.sink.end_offset(hello.partition):
+                raise LinkProtocolError(f"partition {hello.partition} has no event {passed - 1} yet")
+            self._apply(self._takeover.frames(hello.run, hello.partition, rows, passed, then=then))
         self._pause_or_resume(connection)
 
     def requested(self, connection: _LinkConnection, line: bytes) -> None:
@@ -297,7 +297,7 @@ class _LinkConnection(asyncio.Protocol):
         assert self._transport is not None
         self._transport.write(HELLO_ACCEPTED)
         if not hello.is_driver:
-            self._parser = FrameParser(hello.start)
+            self._parser = FrameParser(hello.start, hello.generation)
         self._link.greeted(self, hello)
         if len(data) > HELLO_BYTES:
             self.data_received(data[HELLO_BYTES:])

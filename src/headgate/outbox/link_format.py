@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import astuple, dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ DRIVER_PARTITION: Final = -1
 
 FRAME_ROW: Final = 1
 FRAME_PASSED: Final = 2
+FRAME_GENERATION: Final = 3
 
 _HELLO: Final = struct.Struct("<4s32sqqiiqii8s")
 _FRAME: Final = struct.Struct("<BBiq")
@@ -96,6 +97,11 @@ def encode_passed(offset: int) -> bytes:
     return _FRAME.pack(FRAME_PASSED, 0, 0, offset)
 
 
+def encode_generation(generation: int) -> bytes:
+    """One generation frame: events from the last `passed` on are matched by this generation of filters."""
+    return _FRAME.pack(FRAME_GENERATION, 0, 0, generation)
+
+
 # --- lines of the driver connection ---------------------------------------------------------------
 
 
@@ -124,7 +130,10 @@ class Resume(msgspec.Struct, frozen=True, tag="resume", tag_field="op"):
 
 
 class RunActive(msgspec.Struct, frozen=True, tag="active", tag_field="op"):
-    """The run owns all its partitions: the one before it may stop. Told once."""
+    """The run owns all its partitions, which have come to this generation: the run before it may stop.
+
+    Told once of each generation.
+    """
 
     run: int
     generation: int
@@ -140,26 +149,41 @@ class RunRejected(msgspec.Struct, frozen=True, tag="rejected", tag_field="op"):
 # --- frames ---------------------------------------------------------------------------------------
 
 
+class Fed(NamedTuple):
+    """Complete events of a connection.
+
+    Attributes:
+        rows: In order of offset, one per (event, target), with the highest verdict.
+        passed: P: every event below it is complete now.
+        then: The generation by which events from P on are matched; None: the same as before.
+    """
+
+    rows: list[Row]
+    passed: int
+    then: int | None = None
+
+
 class FrameParser:
     """Bytes of one connection in, complete events out; no frame may be of an event below the hello's start offset."""
 
-    __slots__ = ("_open", "_open_offset", "_passed", "_rest")
+    __slots__ = ("_generation", "_open", "_open_offset", "_passed", "_rest")
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, generation: int) -> None:
         self._rest = b""
         self._passed = start
+        self._generation = generation
         self._open_offset = -1
         self._open: dict[int, int] = {}
 
-    def feed(self, data: bytes) -> tuple[list[Row], int]:
-        """Take the next bytes: rows of the events that they complete, in order of offset, and P.
+    def feed(self, data: bytes) -> list[Fed]:
+        """Take the next bytes: the events that they complete, cut where the generation changes. P never falls.
 
-        There is one row per (event, target), with the highest verdict. Every event below P is complete now; P never
-        falls. Raises LinkProtocolError when the bytes are no frames, or go back behind what was complete.
+        Raises LinkProtocolError when the bytes are no frames, or go back behind what was complete.
         """
         buffer = self._rest + data if self._rest else data
         whole = len(buffer) - len(buffer) % FRAME_BYTES
         self._rest = buffer[whole:]
+        fed: list[Fed] = []
         rows: list[Row] = []
         passed, open_offset, held = self._passed, self._open_offset, self._open
         for kind, verdict, target, offset in _FRAME.iter_unpack(memoryview(buffer)[:whole]):
@@ -182,7 +206,16 @@ class FrameParser:
                     rows += [(open_offset, t, v) for t, v in held.items()]
                     held.clear()
                     open_offset, passed = -1, offset
+            elif kind == FRAME_GENERATION and verdict == 0 and target == 0:
+                if held or offset <= self._generation:
+                    raise LinkProtocolError(
+                        f"generation {offset} after {self._generation}, {'inside' if held else 'before'} event {passed}"
+                    )
+                self._generation = offset
+                fed.append(Fed(rows, passed, offset))
+                rows = []
             else:
                 raise LinkProtocolError(f"no such frame: kind {kind}, {verdict}, {target}, {offset}")
         self._passed, self._open_offset = passed, open_offset
-        return rows, passed
+        fed.append(Fed(rows, passed))
+        return fed

@@ -32,6 +32,10 @@ brought anything, and its first event may take seconds.) A run that starts above
 and W, the contenders, the owner and the near misses of each partition are the whole state: `state` gives it, and a
 reader that restarts goes on with it. In which order the steps come depends on nothing but the log.
 
+A run may go on to a newer generation of filters, in each partition between two events of its own (`frames`, `then`). So
+what is accepted is cut where the generation changes, and a run is told to be active once more whenever all of its
+partitions have come to a newer one.
+
 A run dies as a whole: one connection of it closes, all of it is closed (Spark fails the query anyway). If a run dies
 after it took partition 0 over and before it took partition 1, the older run is retired in 0 and the owner in 1:
 partition 0 would have no run. So a run that is retired in a partition that has lost everybody else is rejected too, and
@@ -105,7 +109,7 @@ Step = Accepted | RunActive | RunRejected
 @dataclass(slots=True)
 class _Contender:
     run: int
-    generation: int
+    generations: list[tuple[int, int]]  # offset, and the generation by which events from there on are matched
     start: int
     passed: int
     reads: bool = False  # a first frame has come
@@ -131,7 +135,7 @@ class _Run:
     seen: set[int] = field(default_factory=set)  # has or had a connection
     owned: set[int] = field(default_factory=set)
     retired: set[int] = field(default_factory=set)
-    active: bool = False
+    active: int | None = None  # the generation that all partitions have come to, once all are owned
 
 
 class Takeover:
@@ -154,14 +158,19 @@ class Takeover:
         for partition, each in state.partitions.items():
             there = takeover._partitions[partition]
             # Where a contender started, and how far it is, matters with its own next frame only, which tells.
-            there.contenders = [_Contender(run, generations[run], 0, 0) for run in each.contenders]
+            there.contenders = [_Contender(run, [(0, generations[run])], 0, 0) for run in each.contenders]
             there.owned, there.near_misses = each.owned, each.near_misses
         for run in state.runs:
             contends = {p for p, each in state.partitions.items() if run.run in each.contenders}
             owned = {p for p in contends if state.partitions[p].owned and state.partitions[p].contenders[0] == run.run}
             retired = {p for p, each in state.partitions.items() if run.run in each.retired}
             takeover._runs[run.run] = _Run(
-                run.generation, run.partitions, contends | retired, owned, retired, run.active
+                run.generation,
+                run.partitions,
+                contends | retired,
+                owned,
+                retired,
+                run.generation if run.active else None,
             )
         return takeover
 
@@ -170,7 +179,7 @@ class Takeover:
         assert not self._holds, "held rows are no part of the state"
         runs = sorted(self._runs.items())
         return TakeoverState(
-            tuple(RunState(number, run.generation, run.partitions, run.active) for number, run in runs),
+            tuple(RunState(number, run.generation, run.partitions, run.active is not None) for number, run in runs),
             {
                 p: PartitionState(
                     state.watermark,
@@ -209,7 +218,7 @@ class Takeover:
 
     def in_force(self) -> dict[int, tuple[int, int]]:
         """Of each partition that a run owns: W, and the generation by which events from W on are matched."""
-        return {p: (s.watermark, s.contenders[0].generation) for p, s in self._partitions.items() if s.owned}
+        return {p: (s.watermark, s.contenders[0].generations[0][1]) for p, s in self._partitions.items() if s.owned}
 
     def raise_floor(self, partition: int, offset: int) -> None:
         """Events below `offset` no longer exist (retention took them): nothing below it can be matched any more."""
@@ -234,20 +243,32 @@ class Takeover:
         if run is None:
             run = self._runs[number] = _Run(hello.generation, hello.partitions)
         run.seen.add(partition)
-        state.contenders.append(_Contender(number, hello.generation, hello.start, hello.start))
+        state.contenders.append(_Contender(number, [(hello.start, hello.generation)], hello.start, hello.start))
         state.near_misses = 0
         return self._settle(partition)
 
-    def frames(self, run: int, partition: int, rows: list[Row], passed: int, *, is_once: bool = True) -> list[Step]:
+    def frames(
+        self,
+        run: int,
+        partition: int,
+        rows: list[Row],
+        passed: int,
+        *,
+        then: int | None = None,
+        is_once: bool = True,
+    ) -> list[Step]:
         """Complete events from one connection, whose P is `passed` now: rows in order, from an earlier `passed` on.
 
-        `is_once` is False of a frame that may come again with a later state: it is no near miss.
+        From P on, events are matched by the generation `then`, unless that is None. `is_once` is False of a frame that
+        may come again with a later state: it is no near miss.
         """
         state = self._partitions.get(partition)
         contender = state.find(run) if state else None
         if state is None or contender is None:
             return []  # retired, or dead and not closed yet
         contender.passed, contender.reads = passed, True
+        if then is not None:
+            contender.generations.append((passed, then))
         if contender is state.contenders[0] and state.owned and not contender.held:
             rows, contender.held = self._split(rows, state.watermark, state.limit)
             reached = passed if state.limit is None else min(passed, state.limit)
@@ -336,22 +357,40 @@ class Takeover:
         run = self._runs[owner.run]
         run.owned.add(partition)
         rows, owner.held = self._from(owner.held, state.watermark), []
-        steps = self._accept(partition, state, owner, rows, owner.passed)
-        if len(run.owned) == run.partitions and not run.active:
-            run.active = True
-            steps.append(RunActive(owner.run, owner.generation))
-        return steps
+        return self._accept(partition, state, owner, rows, owner.passed) + self._activate(owner.run)
 
     def _accept(
         self, partition: int, state: _Partition, owner: _Contender, rows: list[Row], reached: int
     ) -> list[Step]:
-        if reached <= state.watermark:
+        """Rows of the owner, from W on: one step for each generation, and afterwards that of W stands first."""
+        steps: list[Step] = []
+        before = owner.generations[0]
+        while len(owner.generations) > 1 and owner.generations[1][0] <= max(reached, state.watermark):
+            end = owner.generations[1][0]
+            if end > state.watermark:
+                cut = bisect_left(rows, (end,))
+                steps.append(Accepted(partition, owner.generations[0][1], rows[:cut], end))
+                state.watermark, rows = end, rows[cut:]
+            del owner.generations[0]
+        if reached > state.watermark:
+            steps.append(Accepted(partition, owner.generations[0][1], rows, reached))
+            state.watermark = reached
+        if steps:
+            for follower in state.contenders[1:]:
+                if follower.held and follower.held[0][0] < reached:
+                    follower.held = self._from(follower.held, reached)
+        return steps if owner.generations[0] is before else steps + self._activate(owner.run)
+
+    def _activate(self, number: int) -> list[Step]:
+        """Whether all partitions of a run are owned, and have come to a newer generation than they all had."""
+        run = self._runs[number]
+        if len(run.owned) < run.partitions:
             return []
-        state.watermark = reached
-        for follower in state.contenders[1:]:
-            if follower.held and follower.held[0][0] < reached:
-                follower.held = self._from(follower.held, reached)
-        return [Accepted(partition, owner.generation, rows, reached)]
+        generation = min(self._partitions[partition].contenders[0].generations[0][1] for partition in run.owned)
+        if run.active is not None and generation <= run.active:
+            return []
+        run.active = generation
+        return [RunActive(number, generation)]
 
     def _kill(self, number: int, reason: str) -> list[Step]:
         run = self._runs.pop(number)

@@ -26,7 +26,14 @@ from headgate.match.errors import DriverLinkError
 from headgate.match.matcher import Matcher, fresh_run_number
 from headgate.objects.kinds.routing import RoutingTable
 from headgate.objects.store.store import Store
-from headgate.outbox.link_format import HELLO_ACCEPTED, Hello, encode_hello, encode_passed, encode_row
+from headgate.outbox.link_format import (
+    HELLO_ACCEPTED,
+    Hello,
+    encode_generation,
+    encode_hello,
+    encode_passed,
+    encode_row,
+)
 from headgate.outbox.shards import dispatcher_of
 from headgate.server import child, ready
 from headgate_api.errors import HeadgateError
@@ -51,11 +58,10 @@ class PlainRun:
     ) -> None:
         self.number = number
         self.generation = table.generation
+        self.newer: RoutingTable | None = None
+        """Filters to go on to, as soon as the thread has seen them."""
         self._link = link
-        self._wanted = defaultdict[str, list[tuple[int, int, Program]]](list)
-        for target in table.targets:
-            owner = dispatcher_of(target.id, len(link.endpoints))
-            self._wanted[target.broker].append((owner, target.id, program(target.filter.cel)))
+        self._table = table
         self._log = log
         self._start = start
         self._reason = ""
@@ -84,12 +90,23 @@ class PlainRun:
                     )
                     for partition, offset in self._start.items()
                 ]
-                idle = 0
+                wanted, then, idle = self._wanted(self._table), None, 0
                 while not self._stopped.wait(POLL_S if idle < _IDLE_STEPS else IDLE_POLL_S):
-                    came = [one.step(self._wanted) for one in followed]
+                    if (newer := self.newer) is not None:
+                        self.newer = None
+                        wanted, then = self._wanted(newer), newer.generation
+                    came = [one.step(wanted, then) for one in followed]
+                    then = None
                     idle = 0 if any(came) else idle + 1
         except (HeadgateError, OSError) as error:  # as a task of Spark that fails: the matcher begins anew
             self._reason = str(error)
+
+    def _wanted(self, table: RoutingTable) -> Wanted:
+        wanted = defaultdict[str, list[tuple[int, int, Program]]](list)
+        for target in table.targets:
+            owner = dispatcher_of(target.id, len(self._link.endpoints))
+            wanted[target.broker].append((owner, target.id, program(target.filter.cel)))
+        return wanted
 
     def _connections(self, partition: int) -> Iterator[socket.socket]:
         """One to each dispatcher, by their numbers."""
@@ -112,9 +129,15 @@ class _Followed:
         self._ends = ends
         self._said_at = 0.0
 
-    def step(self, wanted: Wanted) -> bool:
-        """Sends the rows of what has come since, or says now and then that nothing has; whether something has."""
+    def step(self, wanted: Wanted, then: int | None) -> bool:
+        """Sends the rows of what has come since, or says now and then that nothing has; whether something has.
+
+        `then`: the generation of `wanted`, which was another one before.
+        """
         now = time.monotonic()
+        if then is not None:
+            for end in self._ends:
+                end.sendall(encode_passed(self._reader.position) + encode_generation(then))
         if (chunk := self._reader.read()) is None and now - self._said_at < PASSED_S:
             return False
         has_come = chunk is not None
@@ -138,6 +161,7 @@ class PlainRunner:
     def __init__(self, log: LogDirectory, partitions: int) -> None:
         self._log = log
         self._partitions = range(partitions)
+        self._run: PlainRun | None = None
 
     def ends(self) -> dict[int, int]:
         return end_offsets(self._log, self._partitions)
@@ -145,7 +169,15 @@ class PlainRunner:
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> PlainRun:
         """Starts a run; a partition that `start` does not name starts at 0."""
         offsets = {partition: start.get(partition, 0) for partition in self._partitions}
-        return PlainRun(self._log, table, number, offsets, link)
+        self._run = PlainRun(self._log, table, number, offsets, link)
+        return self._run
+
+    def change(self, number: int, table: RoutingTable) -> bool:
+        """Has the last run go on to other filters."""
+        if self._run is None or self._run.number != number:
+            return False
+        self._run.newer = table
+        return True
 
 
 def run(context: child.Context) -> None:

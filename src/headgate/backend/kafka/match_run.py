@@ -391,6 +391,10 @@ class KafkaRuns:
             self._queries, filters, start, self._driver, self._registry, run=number, generation=generation
         )
 
+    def change(self, _number: int, _table: RoutingTable) -> bool:
+        """Never: Kafka's source has no place between two events at which a task could go on to other filters."""
+        return False
+
     def started(self, run: int, generation: int) -> None:
         """Nothing: the registry has told of the run before it began."""
 

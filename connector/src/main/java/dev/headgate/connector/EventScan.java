@@ -85,7 +85,8 @@ final class EventScan implements Scan, Batch {
         options.filterValues().orElse(null),
         options.skipsCorrupt(),
         options.link().orElse(null),
-        options.wakeups().orElse(null));
+        options.wakeups().orElse(null),
+        options.table().orElse(null));
   }
 
   Map<Integer, Long> starts() {

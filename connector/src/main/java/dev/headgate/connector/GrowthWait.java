@@ -31,7 +31,8 @@ final class GrowthWait implements Closeable {
   private final ByteBuffer answers = ByteBuffer.allocateDirect(64);
   private long sinceNs = System.nanoTime();
   private long connectAtNs = sinceNs;
-  private Selector selector;
+  private volatile Selector selector;
+  private volatile Thread pausing;
   private SocketChannel channel;
   private boolean isAsked;
 
@@ -54,6 +55,7 @@ final class GrowthWait implements Closeable {
    * @param atMostNs the longest pause
    */
   void pause(long end, long atMostNs) {
+    pausing = Thread.currentThread();
     long now = System.nanoTime();
     long silenceNs = now - sinceNs;
     if (silenceNs >= ASK_AFTER_NS && isConnected(now)) {
@@ -65,6 +67,15 @@ final class GrowthWait implements Closeable {
       }
     }
     LockSupport.parkNanos(Math.min(atMostNs, Math.min(PAUSE_NS_MAX, Math.max(PAUSE_NS_MIN, silenceNs / SHARE))));
+  }
+
+  /** Ends the pause, or else the next one, at once; another thread calls it. */
+  void wake() {
+    Selector selecting = selector;
+    if (selecting != null) {
+      selecting.wakeup();
+    }
+    LockSupport.unpark(pausing);
   }
 
   private void listen(long end, long timeoutMs) throws IOException {

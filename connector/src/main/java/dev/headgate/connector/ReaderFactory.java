@@ -12,6 +12,7 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Makes a task's reader: columns for a range that ends, rows for one that does not.
@@ -20,9 +21,10 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * @param skipsCorrupt whether damaged chunks are passed over; else they end the reading
  * @param link null: nobody wants to know
  * @param wakeups see {@link SourceOptions}; null: nobody tells
+ * @param table see {@link SourceOptions}; null: of none
  */
 record ReaderFactory(
-    StructType schema, List<String> filterValues, boolean skipsCorrupt, LinkAddress link, String wakeups)
+    StructType schema, List<String> filterValues, boolean skipsCorrupt, LinkAddress link, String wakeups, String table)
     implements PartitionReaderFactory {
   @Override
   public boolean supportColumnarReads(InputPartition partition) {
@@ -40,7 +42,7 @@ record ReaderFactory(
     LogRange range = (LogRange) partition;
     try {
       GrowthWait growth = new GrowthWait(wakeups == null ? null : Path.of(wakeups, "log-" + range.partition() + ".wake"));
-      return RealTimeReader.open(range, new EventReader(range, schema, wanted(), skipsCorrupt), growth, link);
+      return RealTimeReader.open(range, new EventReader(range, schema, wanted(), skipsCorrupt), growth, link, table == null ? null : UTF8String.fromString(table));
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }

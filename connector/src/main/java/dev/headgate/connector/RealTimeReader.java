@@ -5,6 +5,7 @@ import dev.headgate.connector.link.LinkAddress;
 import dev.headgate.connector.link.MatchLink;
 import dev.headgate.connector.link.Progress;
 import dev.headgate.connector.log.Committed;
+import dev.headgate.connector.rows.TaskRows;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.nio.file.Path;
@@ -13,12 +14,13 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Event by event, as soon as each is committed.
  *
  * <p>That the next event is asked for means that every row of the events before has been written (why: {@link MatchLink}). So
- * this is the place to say `passed`.
+ * this is the place to say `passed`, and to go on to a newer generation of filters.
  */
 final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private static final RecordStatus RECORD = RecordStatus.newStatusWithoutArrivalTime(true);
@@ -32,6 +34,11 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private final Progress progress;
   private final GrowthWait growth;
   private final TaskContext task = TaskContext.get();
+  /** The name of the match table that the task joins; null: none. */
+  private final UTF8String table;
+  /** Null until the first event is asked for: Spark may open the reader before the table. */
+  private TaskRows rows;
+  private final Runnable wake;
 
   /** The offset of the next event to hand out, and the last one that was said to be passed. */
   private long next;
@@ -39,18 +46,22 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private ColumnarBatch batch;
   private int row;
 
-  private RealTimeReader(LogRange range, EventReader events, GrowthWait growth, Committed committed, Progress progress) {
+  private RealTimeReader(
+      LogRange range, EventReader events, GrowthWait growth, Committed committed, Progress progress, UTF8String table) {
     this.partition = range.partition();
     this.events = events;
     this.growth = growth;
     this.committed = committed;
     this.progress = progress;
+    this.table = table;
+    this.wake = growth::wake;
     this.next = range.start();
     this.passed = range.start() - 1;
   }
 
   /** Takes `events` and `growth` over, and closes them when it fails. */
-  static RealTimeReader open(LogRange range, EventReader events, GrowthWait growth, LinkAddress link) throws IOException {
+  static RealTimeReader open(LogRange range, EventReader events, GrowthWait growth, LinkAddress link, UTF8String table)
+      throws IOException {
     try {
       Committed committed = new Committed(Path.of(range.directory()));
       if (committed.next() < range.start()) {
@@ -58,7 +69,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
             "log partition " + range.directory() + " ends at offset " + committed.next() + ", below the start " + range.start());
       }
       Progress progress = link == null ? Progress.NONE : MatchLink.open(link, range.partition(), range.start());
-      return new RealTimeReader(range, events, growth, committed, progress);
+      return new RealTimeReader(range, events, growth, committed, progress, table);
     } catch (IOException | RuntimeException e) {
       growth.close();
       events.close();
@@ -68,8 +79,12 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
 
   @Override
   public RecordStatus nextWithTimeout(Long startMs, Long timeoutMs) throws IOException {
+    if (rows == null && table != null) {
+      rows = TaskRows.of(table);
+      rows.tell(wake);
+    }
     if (batch != null && ++row < batch.numRows()) {
-      if (progress.due()) {
+      if (!tookNewest() && progress.due()) {
         pass();
       }
       next++;
@@ -86,6 +101,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private boolean chunkWithin(long timeoutMs) throws IOException {
     long deadline = System.nanoTime() + timeoutMs * 1_000_000;
     while (true) {
+      tookNewest();
       long end = committed.next();
       batch = events.next(end);
       if (batch != null) {
@@ -106,6 +122,16 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
         throw new InterruptedIOException("the task of partition " + partition + " was stopped");
       }
     }
+  }
+
+  /** Goes on to the newest generation of filters, from `next` on, where there is a newer one. */
+  private boolean tookNewest() throws IOException {
+    if (rows == null || !rows.isBehind()) {
+      return false;
+    }
+    progress.generation(next, rows.takeNewest());
+    passed = next;
+    return true;
   }
 
   private void pass() throws IOException {
@@ -131,6 +157,9 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   @Override
   public void close() throws IOException {
     try {
+      if (rows != null) {
+        rows.tellNoMore(wake);
+      }
       progress.close();
     } finally {
       batch = null;

@@ -26,6 +26,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * @param link options `linkEndpoints` (`HOST:PORT` of every dispatcher, with commas between), `linkToken` (hex), `run`,
  *     `generation`: all four, or none
  * @param wakeups option `wakeups`: the folder where the writer of partition N listens, as `log-N.wake`
+ * @param table option `table`: the name of the match table whose newer generations a real-time reader takes
  */
 record SourceOptions(
     Path path,
@@ -35,7 +36,8 @@ record SourceOptions(
     Optional<List<String>> filterValues,
     boolean skipsCorrupt,
     Optional<LinkAddress> link,
-    Optional<String> wakeups) {
+    Optional<String> wakeups,
+    Optional<String> table) {
   private static final JsonMapper JSON = JsonMapper.builder().build();
 
   static SourceOptions parse(CaseInsensitiveStringMap options) {
@@ -59,7 +61,8 @@ record SourceOptions(
         Optional.ofNullable(options.get("filterValues")).map(text -> json(text, new TypeReference<List<String>>() {})),
         skipsCorrupt(options.getOrDefault("onCorrupt", "stop")),
         link,
-        Optional.ofNullable(options.get("wakeups")));
+        Optional.ofNullable(options.get("wakeups")),
+        Optional.ofNullable(options.get("table")));
   }
 
   private static boolean skipsCorrupt(String text) {

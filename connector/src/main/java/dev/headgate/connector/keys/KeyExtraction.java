@@ -1,5 +1,7 @@
 package dev.headgate.connector.keys;
 
+import dev.headgate.connector.rows.BrokerSpec;
+import dev.headgate.connector.rows.TaskRows;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.catalog.functions.BoundFunction;
@@ -28,7 +30,7 @@ public final class KeyExtraction implements ScalarFunction<InternalRow>, Unbound
   public DataType[] inputTypes() {
     DataType text = DataTypes.StringType;
     return new DataType[] {
-      DataTypes.LongType, text, DataTypes.LongType, DataTypes.LongType, DataTypes.IntegerType,
+      text, text, DataTypes.LongType, DataTypes.IntegerType,
       text, text, text, text, text, text, text, text,
       text, DataTypes.LongType, DataTypes.LongType, DataTypes.ByteType, DataTypes.BinaryType
     };
@@ -67,11 +69,15 @@ public final class KeyExtraction implements ScalarFunction<InternalRow>, Unbound
     return "the keys of an event and the values of the operands that its broker's filters compare";
   }
 
-  /** Called by the code that Spark generates. Without a key spec, of a broker without filters, there is no key. */
+  /**
+   * Called by the code that Spark generates. Of a broker without filters there is no key.
+   *
+   * @param table see {@link TaskRows#of}; a string, because Spark writes a number into the code, which would be another one for
+   *     each generation
+   */
   public static InternalRow invoke(
-      long number,
-      UTF8String written,
-      long broker,
+      UTF8String table,
+      UTF8String broker,
       long seed,
       int secret,
       UTF8String specversion,
@@ -87,10 +93,11 @@ public final class KeyExtraction implements ScalarFunction<InternalRow>, Unbound
       long appendTimeUs,
       byte dataKind,
       byte[] data) {
-    if (written == null) {
+    BrokerSpec of = TaskRows.of(table).broker(broker);
+    if (of == null) {
       return KeyHashes.NOTHING;
     }
-    KeySpec spec = KeySpec.of(number, written);
+    KeySpec spec = KeySpec.of(of.number(), of.written());
     Value[] values = new Value[spec.valueCount];
     for (int i = 0; i < values.length; i++) {
       values[i] = new Value();
@@ -129,7 +136,7 @@ public final class KeyExtraction implements ScalarFunction<InternalRow>, Unbound
       KeySpec.Operand operand = spec.operands[i];
       taken[i] = operand.form().of(values[operand.value()], isJson);
     }
-    return KeyHashes.extracted(spec, taken, broker, seed, secret);
+    return KeyHashes.extracted(spec, taken, of.state(), seed, secret);
   }
 
   private static void attribute(Value[] values, int operand, UTF8String text) {

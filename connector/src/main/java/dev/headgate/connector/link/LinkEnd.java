@@ -15,6 +15,7 @@ final class LinkEnd implements Closeable {
   private static final int ACCEPTED = 0x06;
   private static final byte ROW = 1;
   private static final byte PASSED = 2;
+  private static final byte GENERATION = 3;
   private static final int ANSWER_TIMEOUT_MS = 10_000;
   private static final int FRAME_BYTES = 14;
   private static final int BUFFER_BYTES = 64 * 1024 / FRAME_BYTES * FRAME_BYTES;
@@ -72,6 +73,14 @@ final class LinkEnd implements Closeable {
   void passed(long offset) throws IOException {
     rowsSincePassed = false;
     frame(PASSED, (byte) 0, 0, offset);
+    flush();
+  }
+
+  /** Sends the rows, that every event below `offset` is complete, and of which generation the others are. */
+  void generation(long offset, long generation) throws IOException {
+    rowsSincePassed = false;
+    frame(PASSED, (byte) 0, 0, offset);
+    frame(GENERATION, (byte) 0, 0, generation);
     flush();
   }
 

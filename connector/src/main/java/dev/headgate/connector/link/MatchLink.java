@@ -96,6 +96,17 @@ public final class MatchLink implements Progress {
     }
   }
 
+  /** At once to all ends: filters are in force when all have heard it. */
+  @Override
+  public void generation(long offset, long generation) throws IOException {
+    for (LinkEnd end : ends) {
+      end.generation(offset, generation);
+    }
+    owed = false;
+    sentSincePassed = false;
+    toldAllNs = System.nanoTime();
+  }
+
   /** Ends the connections; what was not sent counts for nothing. May be called twice. */
   @Override
   public void close() throws IOException {

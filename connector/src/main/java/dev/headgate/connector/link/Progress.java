@@ -17,6 +17,9 @@ public interface Progress extends Closeable {
         public void passed(long offset) {}
 
         @Override
+        public void generation(long offset, long generation) {}
+
+        @Override
         public void close() {}
       };
 
@@ -30,4 +33,7 @@ public interface Progress extends Closeable {
 
   /** Every event below `offset` has been read and every row that came of it has been written. */
   void passed(long offset) throws IOException;
+
+  /** The same as `passed`; and events from `offset` on are matched by another generation of filters. */
+  void generation(long offset, long generation) throws IOException;
 }

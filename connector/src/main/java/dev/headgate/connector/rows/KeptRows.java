@@ -2,6 +2,7 @@ package dev.headgate.connector.rows;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.SparkContext;
 import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.Dataset;
@@ -17,6 +18,7 @@ import org.apache.spark.sql.execution.joins.HashedRelationBroadcastMode;
 import org.apache.spark.sql.execution.joins.LongHashedRelation;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 import scala.Tuple2;
 import scala.collection.Iterator;
@@ -24,14 +26,16 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
 
 /**
- * Rows of the match table that have been broadcast, and stay so from one generation to the next.
+ * Rows of the match table that have been broadcast, and stay so from one generation to the next. One thread uses it.
  *
  * <p>Spark itself gathers, hashes and broadcasts a table anew for every query that joins it.
  */
 public final class KeptRows {
   private final SparkSession spark;
   private final StructType schema;
-  private final Broadcast<LongHashedRelation> base;
+  private Broadcast<LongHashedRelation> base;
+  private final LiveRows live = new LiveRows();
+  private Map<UTF8String, BrokerSpec> brokers = Map.of();
 
   private KeptRows(SparkSession spark, StructType schema, Broadcast<LongHashedRelation> base) {
     this.spark = spark;
@@ -43,26 +47,54 @@ public final class KeptRows {
   public static KeptRows of(Dataset<Row> rows) {
     SparkSession spark = (SparkSession) rows.sparkSession();
     install(spark);
+    return new KeptRows(spark, rows.schema(), hashed(spark, rows));
+  }
+
+  /** From the next generation on these are the base, in the same columns. */
+  public void renew(Dataset<Row> rows) {
+    check(rows);
+    base = hashed(spark, rows);
+  }
+
+  private static Broadcast<LongHashedRelation> hashed(SparkSession spark, Dataset<Row> rows) {
     Tuple2<Object, Iterator<InternalRow>> found = plan(rows).executeCollectIterator();
     LongHashedRelation hashed = (LongHashedRelation) mode().transform(found._2(), Option.apply(found._1()));
-    return new KeptRows(spark, rows.schema(), broadcast(spark.sparkContext(), hashed));
+    return broadcast(spark.sparkContext(), hashed);
+  }
+
+  private void check(Dataset<Row> rows) {
+    if (!rows.schema().equals(schema)) {
+      throw new IllegalArgumentException("these rows have other columns: " + rows.schema());
+    }
   }
 
   /**
-   * All rows, but of keys that `changed` has only those in there: a table whose join needs no exchange.
+   * A generation as a table whose join needs no exchange.
    *
-   * @param changed In the columns of the base; there must be some.
+   * @param name of the table, by which the tasks of a plan find it
+   * @param changed rows that count instead of the base's of the same keys, in the columns of the base; there must be some
+   * @param brokers what has changed since the generation before, see {@link BrokerSpec#after}
    */
-  public Dataset<Row> overlaid(Dataset<Row> changed) {
-    if (!changed.schema().equals(schema)) {
-      throw new IllegalArgumentException("changed rows have other columns: " + changed.schema());
-    }
+  public Dataset<Row> table(String name, long generation, Dataset<Row> changed, byte[] brokers) {
+    Generation first = next(generation, changed, brokers);
+    UTF8String table = UTF8String.fromString(name);
+    Broadcast<GenerationRows> rows = broadcast(spark.sparkContext(), new GenerationRows(table, live.number, first));
+    RowTable planned = new RowTable(table, schema, base, live, rows);
+    return org.apache.spark.sql.classic.Dataset.ofRows(
+        spark, DataSourceV2Relation.create(planned, Option.empty(), Option.empty()));
+  }
+
+  /** Has the tasks of running queries over this base go on to a generation, each between two events. */
+  public void offer(long generation, Dataset<Row> changed, byte[] brokers) {
+    live.offer(next(generation, changed, brokers));
+  }
+
+  private Generation next(long number, Dataset<Row> changed, byte[] written) {
+    check(changed);
     // A few rows are on the driver already, and to collect them all at once takes no job.
     LongHashedRelation hashed = (LongHashedRelation) mode().transform(plan(changed).executeCollect());
-    Broadcast<Overlay> all = broadcast(spark.sparkContext(), new Overlay(base, hashed));
-    RowTable table = new RowTable(schema, base, all);
-    return org.apache.spark.sql.classic.Dataset.ofRows(
-        spark, DataSourceV2Relation.create(table, Option.empty(), Option.empty()));
+    brokers = BrokerSpec.after(brokers, written);
+    return new Generation(number, base, hashed, brokers);
   }
 
   static HashedRelationBroadcastMode mode() {

@@ -5,46 +5,42 @@ import java.io.ObjectInput;
 import java.io.ObjectOutput;
 import java.util.ArrayList;
 import java.util.List;
-import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.joins.LongHashedRelation;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.collection.Iterator;
 
 /**
- * Rows of the match table by key: those of a broadcast base, and instead of them, where there are any, those of a key
- * that has changed since.
- *
- * <p>A key is answered as a whole by one of the two: so nothing of a changed key's old rows is left. The base is a
- * broadcast of its own, which generations share; on a cluster it goes to an executor once.
+ * What a join of the match is broadcast: the rows of a generation, by key. A task's copy may go on to newer ones, see
+ * {@link TaskRows}.
  */
-public final class Overlay extends LongHashedRelation {
-  private Broadcast<LongHashedRelation> kept;
-  private LongHashedRelation changed;
-  /** This task's copy of the base; null in what is broadcast. */
-  private LongHashedRelation base;
+public final class GenerationRows extends LongHashedRelation {
+  private UTF8String table;
+  private long live;
+  private Generation first;
+  /** Of a task's copy; null in what is broadcast. */
+  private TaskRows task;
 
   /** For deserialisation. */
-  public Overlay() {}
+  public GenerationRows() {}
 
-  Overlay(Broadcast<LongHashedRelation> kept, LongHashedRelation changed) {
-    this(kept, changed, null);
+  GenerationRows(UTF8String table, long live, Generation first) {
+    this.table = table;
+    this.live = live;
+    this.first = first;
   }
 
-  private Overlay(Broadcast<LongHashedRelation> kept, LongHashedRelation changed, LongHashedRelation base) {
-    this.kept = kept;
-    this.changed = changed;
-    this.base = base;
-  }
-
+  /** For the task of this thread; Spark calls it before the task's first event. */
   @Override
-  public Overlay asReadOnlyCopy() {
-    return new Overlay(kept, changed.asReadOnlyCopy(), kept.value().asReadOnlyCopy());
+  public GenerationRows asReadOnlyCopy() {
+    GenerationRows copy = new GenerationRows(table, live, first);
+    copy.task = TaskRows.open(table, LiveRows.of(live), first);
+    return copy;
   }
 
   @Override
   public Iterator<InternalRow> get(long key) {
-    Iterator<InternalRow> rows = changed.get(key);
-    return rows != null ? rows : base.get(key);
+    return task.get(key);
   }
 
   @Override
@@ -77,30 +73,29 @@ public final class Overlay extends LongHashedRelation {
   /** Without the base, which is counted as a broadcast of its own. */
   @Override
   public long estimatedSize() {
-    return changed.estimatedSize();
+    return first.changed().estimatedSize();
   }
 
   @Override
-  public void close() {
-    changed.close();
-  }
+  public void close() {}
 
   @Override
   public void writeExternal(ObjectOutput out) {
     try {
-      out.writeObject(kept);
-      out.writeObject(changed);
+      out.writeObject(table);
+      out.writeLong(live);
+      out.writeObject(first);
     } catch (IOException error) {
       throw new java.io.UncheckedIOException(error);
     }
   }
 
   @Override
-  @SuppressWarnings("unchecked")
   public void readExternal(ObjectInput in) {
     try {
-      kept = (Broadcast<LongHashedRelation>) in.readObject();
-      changed = (LongHashedRelation) in.readObject();
+      table = (UTF8String) in.readObject();
+      live = in.readLong();
+      first = (Generation) in.readObject();
     } catch (IOException error) {
       throw new java.io.UncheckedIOException(error);
     } catch (ClassNotFoundException error) {
@@ -108,18 +103,22 @@ public final class Overlay extends LongHashedRelation {
     }
   }
 
-  /** Every row that counts, copied. */
+  Generation first() {
+    return first;
+  }
+
+  /** Every row of the first generation, copied. */
   List<InternalRow> rows() {
     List<InternalRow> found = new ArrayList<>();
-    LongHashedRelation mine = changed.asReadOnlyCopy();
-    LongHashedRelation before = kept.value().asReadOnlyCopy();
-    for (Iterator<InternalRow> keys = mine.keys(); keys.hasNext(); ) {
-      copy(mine.get(keys.next().getLong(0)), found);
+    LongHashedRelation changed = first.changed().asReadOnlyCopy();
+    LongHashedRelation base = first.base().value().asReadOnlyCopy();
+    for (Iterator<InternalRow> keys = changed.keys(); keys.hasNext(); ) {
+      copy(changed.get(keys.next().getLong(0)), found);
     }
-    for (Iterator<InternalRow> keys = before.keys(); keys.hasNext(); ) {
+    for (Iterator<InternalRow> keys = base.keys(); keys.hasNext(); ) {
       long key = keys.next().getLong(0);
-      if (mine.get(key) == null) {
-        copy(before.get(key), found);
+      if (changed.get(key) == null) {
+        copy(base.get(key), found);
       }
     }
     return found;
