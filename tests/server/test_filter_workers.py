@@ -20,7 +20,6 @@ from starlette.applications import Starlette
 from headgate.auth.context import USER
 from headgate.auth.user import authenticated
 from headgate.objects.api.http import ERROR_HANDLERS
-from headgate.server.processes import filter_workers
 from headgate.server.processes.filter_workers import (
     PREFIX,
     FilterRunEndedError,
@@ -103,7 +102,7 @@ def test_who_has_all_trials_that_he_may_leaves_some_for_others(monkeypatch: pyte
         of_one = limits.FILTER_RUNS_OF_USER_MAX
         assert await taken("eve", FilterRunsOverloadError) == of_one
         assert await taken("ann", FilterRunsOverloadError) == of_one
-        monkeypatch.setattr(filter_workers, "FILTER_RUNS_OF_USER_MAX", limits.FILTER_RUNS_MAX)
+        monkeypatch.setattr(limits, "FILTER_RUNS_OF_USER_MAX", limits.FILTER_RUNS_MAX)
         assert await taken("eve", PlacesTakenError) > limits.FILTER_RUNS_MAX // 4
         assert await taken("bob", PlacesTakenError) > 1
         assert await taken("eve", PlacesTakenError) == 0

@@ -67,7 +67,7 @@ def _accepts_repeats(
     _self: Takeover, partition: int, state: _Partition, owner: _Contender, rows: list[Row], reached: int
 ) -> list[Step]:
     state.watermark = max(state.watermark, reached)
-    return [Accepted(partition, owner.generation, rows, reached)] if rows else []
+    return [Accepted(partition, owner.generations[0][1], rows, reached)] if rows else []
 
 
 _state = Takeover.state

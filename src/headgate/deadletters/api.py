@@ -1,15 +1,6 @@
 """The API of a dispatcher's dead letters: list, show, redrive and discard, a page of the store at a time.
 
-`server/peers/dead_letters.py` asks all dispatchers, for clients; the paths are the same.
-
-    GET  /apis/headgate.dev/v1/deadletters                         all namespaces
-    GET  /apis/headgate.dev/v1/namespaces/NS/deadletters           ?trigger=&reason=&state=&since=&until=&filter=
-    GET  /apis/headgate.dev/v1/namespaces/NS/deadletters/ID        with the event
-    GET  .../deadletters/counts                                    of both lists: by trigger, reason and state
-    POST /apis/headgate.dev/v1/namespaces/NS/deadletters/redrive   {"trigger": ..., "rate": 100, "after": 0}
-    POST .../deadletters/redrive/NAME                              to this trigger of the namespace
-    POST /apis/headgate.dev/v1/namespaces/NS/deadletters/discard
-    POST /apis/headgate.dev/v1/namespaces/NS/deadletters/known     {"ids": [...]}: which of them there are
+`server/peers/dead_letters.py` asks all dispatchers, for clients; the paths are the same (`routes_of`).
 
 Every answer to a selection says where it stopped (`next`, absent at the end), and the caller goes on there. So a
 request that is broken off keeps what it has done, and a repeated one does no harm.
@@ -92,15 +83,12 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CountsPage(msgspec.Struct, frozen=True):
-    """How many dead letters there are; `items` has the largest counts, DEADLETTER_COUNTS_MAX at most.
+    """How many dead letters there are."""
 
-    `total` is of all, `kept` of those that wait for a person; `more` says whether items are left out.
-    """
-
-    items: list[DeadLetterCount]
+    items: list[DeadLetterCount]  # the largest counts, DEADLETTER_COUNTS_MAX at most
     total: int
-    kept: int
-    more: bool
+    kept: int  # of all, those that wait for a person
+    more: bool  # whether items are left out
 
     @classmethod
     def of(cls, counts: list[DeadLetterCount]) -> CountsPage:

@@ -316,10 +316,7 @@ class DeadLetters:
         """What paces dead letters that are redriven to a trigger; None for no bound."""
         if target is None or state is not DeadLetterState.REDRIVING or target.delivery.rate_per_s is None:
             return None
-        per_s = target.delivery.rate_per_s
-        rate = self._rates.get(target.id)
-        if rate is None or rate.per_s != per_s:
-            rate = self._rates[target.id] = Rate(per_s)
+        rate = self._rates[target.id] = Rate.of(target.delivery.rate_per_s, self._rates.get(target.id))
         return rate
 
     def _start(self, queue: SendQueue, dead_letter: StoredDeadLetter) -> None:

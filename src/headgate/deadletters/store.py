@@ -139,20 +139,15 @@ class SendQueue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDeadLetter(DeadLetter):
-    """A dead letter, and what is to become of it; its `id` grows with time, 0 before it is stored.
+    """A dead letter, and what is to become of it. Times are microseconds since 1970 UTC."""
 
-    `failures` counts the attempts to bring it to the sink, or to the subscriber again, that failed; `problem` says why
-    the last one did. The first one ended at `since_us` (0 before), the next one may start at `due_us`, microseconds
-    since 1970 UTC. `pace_us` stands, in a redrive, between the dead letter before it and this one.
-    """
-
-    id: int = 0
+    id: int = 0  # grows with time; 0 before it is stored
     state: DeadLetterState = DeadLetterState.SENDING
-    failures: int = 0
-    since_us: int = 0
-    due_us: int = 0
-    pace_us: int = 0
-    problem: str = ""
+    failures: int = 0  # attempts to bring it to the sink, or to the subscriber again, that failed
+    since_us: int = 0  # when the first of them ended; 0 before
+    due_us: int = 0  # when the next one may start
+    pace_us: int = 0  # in a redrive, between the dead letter before it and this one
+    problem: str = ""  # why the last one failed
 
     @classmethod
     def new(cls, given_up: DeadLetter) -> StoredDeadLetter:
@@ -283,11 +278,9 @@ class DeadLetterStore(StoreFile):
 
     @property
     def last_id(self) -> int:
-        """The highest id that it ever gave."""
         return self._last_id(_TABLE)
 
     def begin_above(self, last_id: int) -> None:
-        """Ids are above this one from now on."""
         self._raise_last_id(_TABLE, last_id)
 
     def positions(self) -> set[int]:

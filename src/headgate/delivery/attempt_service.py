@@ -109,7 +109,6 @@ def _refused(counted: str, reason: str, detail: str) -> Outcome:
 TURN_S: Final = 0.2
 """How often those look again who wait for somebody else's attempt, which decides whether a circuit closes."""
 
-
 DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 """Of what belongs to no trigger, or to none any more."""
 
@@ -182,7 +181,6 @@ class AttemptService:
         self.subscribers = Subscribers()
 
     async def refresh(self) -> None:
-        """Take what has changed in the store: Secrets, and permissions of subscribers."""
         await self.authentication.refresh()
         if self._handshakes is not None:
             await self._handshakes.refresh()

@@ -79,9 +79,7 @@ class Attempts:
                 break
             if (state.subscriber.circuit.opened or rate_per_s is not None) and self._is_held(state):
                 break
-            if not self.permits.available(state):
-                break
-            if not self._start(state):
+            if not (self.permits.available(state) and self._start(state)):
                 break
         self.permits.watch()
 

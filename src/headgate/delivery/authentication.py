@@ -83,10 +83,7 @@ class Tokens:
         self._asking: dict[OAuthClient, asyncio.Task[_Kept]] = {}
 
     async def get(self, client: OAuthClient) -> str:
-        """A token that has not expired; who asks at the same time for the same one shares the request.
-
-        Raises CredentialsError when there is none; it is asked for again after OAUTH_RETRY_S.
-        """
+        """A token that has not expired; who asks at the same time shares the request. Raises CredentialsError."""
         kept = self._kept.get(client)
         if kept is None or self._clocks.now() >= kept.until:
             task = self._asking.get(client)

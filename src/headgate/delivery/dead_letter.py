@@ -53,9 +53,14 @@ class DeadLetterQueue(Protocol):
         """Whether a namespace has as many dead letters as its quota or share allows: better not to wait then."""
 
 
-def _dead_letter(target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, now_us: int) -> DeadLetter:
+async def give_up(
+    queue: DeadLetterQueue, target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, now_us: int
+) -> str:
+    """Store the dead letter of a delivery whose last attempt ended so; `dead_lettered`, `failed` where no sink is."""
+    if not target.delivery.has_sink:
+        return "failed"
     words = f"{outcome.reason}: {outcome.detail}".encode() if outcome.reason else b""
-    return DeadLetter(
+    given_up = DeadLetter(
         target=target.id,
         position=delivery.position,
         partition=delivery.partition,
@@ -71,15 +76,7 @@ def _dead_letter(target: Target, delivery: Delivery, event: SharedEvent, outcome
         attempts=delivery.failures,
         sink=target.delivery.dead_letter_uri or "",
     )
-
-
-async def give_up(
-    queue: DeadLetterQueue, target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, now_us: int
-) -> str:
-    """Store the dead letter of a delivery whose last attempt ended so; `dead_lettered`, `failed` where no sink is."""
-    if not target.delivery.has_sink:
-        return "failed"
-    await queue.put(_dead_letter(target, delivery, event, outcome, now_us))
+    await queue.put(given_up)
     return "dead_lettered"
 
 

@@ -24,8 +24,6 @@ from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON, canonical, enco
 from headgate_api.event.json_format import encode_batch, encode_event
 from headgate_api.event.model import Event, holds_map
 
-# --- encoding -------------------------------------------------------------------------------------
-
 Headers = list[tuple[str, str]]
 Wire = tuple[Headers, bytes]
 """Headers and body of a POST."""

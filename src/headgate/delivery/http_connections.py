@@ -30,18 +30,14 @@ _CLOSED: Final = "the connection was closed before the answer was whole"
 
 
 class RequestFailedError(Exception):
-    """There is no answer to a request.
-
-    `reason` is that of an `Outcome`. `unsent`: there was no connection to send by. `left_s` are left for the same
-    request by a new connection; 0 where none may be tried.
-    """
+    """There is no answer to a request; `reason` is that of an `Outcome`."""
 
     def __init__(self, reason: str, detail: str, *, unsent: bool = False, left_s: float = 0.0) -> None:
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
-        self.unsent = unsent
-        self.left_s = left_s
+        self.unsent = unsent  # there was no connection to send by
+        self.left_s = left_s  # for the same request by a new connection; 0 where none may be tried
 
 
 class AnswerSink(Protocol):
@@ -359,7 +355,6 @@ class ConnectionPools:
         return found
 
     def has_idle(self, pool: ConnectionPool) -> None:
-        """A pool has an idle connection, which has to be closed at some time."""
         self._with_idle.add(pool)
         if self._timer is None:
             self._timer = self.loop.call_later(_SWEEP_S, self._sweep)

@@ -41,7 +41,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What follows from one attempt for one event."""
+    """A fate, and after how long an attempt follows."""
 
     fate: Fate
     pause_s: float = 0.0

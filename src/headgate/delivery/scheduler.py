@@ -157,10 +157,7 @@ class Scheduler:
     # --- rows in --------------------------------------------------------------------------------------
 
     def hand(self, chunk: OutboxChunk) -> None:
-        """Take the rows of an outbox chunk, which begins where the last one ended; the disk may not have it yet.
-
-        They are walked in turns, so that answers are heard in between.
-        """
+        """Take the rows of an outbox chunk, which begins where the last one ended; the disk may not have it yet."""
         self._incoming.append(chunk)
         self.rows_waiting += chunk.row_count
         if self._walk is None:
@@ -177,7 +174,7 @@ class Scheduler:
             self._loop.call_soon(self._turn)
 
     def _turns(self) -> Iterator[None]:
-        """Walks all rows that have come; yields after HAND_ROWS_PER_TURN.
+        """Walks all rows that have come; yields after HAND_ROWS_PER_TURN, so that answers are heard in between.
 
         Between two turns `handed` is exact; within a record, whose rows share a position, it stays at it.
         """

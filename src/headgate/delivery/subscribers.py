@@ -79,6 +79,11 @@ class Rate:
         self._burst_s = burst_s if per_s * burst_s > 1 else 0.0
         self._due = 0.0
 
+    @classmethod
+    def of(cls, per_s: float, before: Rate | None) -> Rate:
+        """The one before for as long as it is the same."""
+        return before if before is not None and before.per_s == per_s else cls(per_s)
+
     def wait_s(self, now: float) -> float:
         return max(0.0, self._due - self._burst_s - now)
 
@@ -116,11 +121,9 @@ class Subscriber:
 
     @property
     def rate(self) -> Rate | None:
-        per_s = self.per_s
-        if per_s is None:
+        if (per_s := self.per_s) is None:
             return None
-        if self._rate is None or self._rate.per_s != per_s:
-            self._rate = Rate(per_s)
+        self._rate = Rate.of(per_s, self._rate)
         return self._rate
 
     def wait_s(self, now: float) -> float:
@@ -131,7 +134,7 @@ class Subscriber:
 
     def begin(self, now: float) -> None:
         self.in_flight += 1
-        if self.per_s is not None and (rate := self.rate) is not None:
+        if (rate := self.rate) is not None:
             rate.take(now)
 
     def end(self) -> None:

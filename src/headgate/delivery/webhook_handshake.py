@@ -110,11 +110,7 @@ class Handshakes:
     async def _ask(self, url: str, rate_per_s: float | None, options: PostOptions | None) -> _Known:
         problem, per_s = await self._answer(url, rate_per_s, options)
         before = self._known.get(url)
-        rate = before.rate if before is not None else None
-        if per_s is None:
-            rate = None
-        elif rate is None or rate.per_s != per_s:
-            rate = Rate(per_s)
+        rate = Rate.of(per_s, before.rate if before is not None else None) if per_s is not None else None
         kept_s = limits.HANDSHAKE_RETRY_S if problem else limits.HANDSHAKE_S
         known = self._known[url] = _Known(problem, rate, self._clocks.now() + kept_s)
         while len(self._known) > limits.ROUTES_KEPT_MAX:

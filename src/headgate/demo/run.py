@@ -241,7 +241,11 @@ async def publish(client: Client, url: str, event_id: str, type_: str, data: byt
 
 def trigger_spec(s: DemoTrigger, subscriber_port: int) -> dict[str, Any]:
     """`spec` of the trigger of `s`."""
-    return {"broker": BROKER, "filter": s.filter, "subscriber": {"uri": f"http://127.0.0.1:{subscriber_port}/{s.name}"}}
+    return {
+        "broker": BROKER,
+        "filter": s.filter,
+        "subscriber": {"uri": f"http://127.0.0.1:{subscriber_port}/{s.name}"},
+    }
 
 
 def set_up(server: Server, subscriber_port: int) -> None:

@@ -6,11 +6,11 @@ the batched mode does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headgate_api.event.errors import EventError, EventTooLargeError
-from headgate_api.event.http import STRUCTURED_JSON, attribute_texts, event_of_binary, structured_format
+from headgate_api.event.http import STRUCTURED_JSON, canonical, event_of_binary, structured_format
 from headgate_api.event.json_format import decode_event
 from headgate_api.event.model import Event
 from headgate_api.limits import EVENT_BYTES_MAX, HEADER_ATTRIBUTES_BYTES_MAX
@@ -75,7 +75,17 @@ def encode_headers(event: Event) -> list[tuple[str, bytes]]:
     Without a media type there is no content type, also for JSON: who reads the record back must not find one. An
     extension that is a map becomes its JSON text.
     """
-    headers = [(PREFIX + name, text.encode()) for name, text in attribute_texts(event)]
+    fields: Sequence[tuple[str, str | None]] = (
+        ("specversion", event.specversion),
+        ("id", event.id),
+        ("source", event.source),
+        ("type", event.type),
+        ("subject", event.subject),
+        ("time", event.time),
+        ("dataschema" if event.specversion == "1.0" else "schemaurl", event.dataschema),
+    )
+    headers = [(PREFIX + name, text.encode()) for name, text in fields if text is not None]
+    headers += [(PREFIX + name, canonical(value).encode()) for name, value in event.extensions.items()]
     if event.datacontenttype is not None:
         headers.append((CONTENT_TYPE, event.datacontenttype.encode()))
     return headers

@@ -151,24 +151,25 @@ class PartitionReader:
 
         while True:
             try:
-                return self._read(is_wanted, chunks_max)
+                return self._read(None if wanted is None and passes is None else is_wanted, chunks_max)
             except CorruptChunkError as error:
                 if not self._partition.skips:
                     raise
                 self._pass_over(error)
 
-    def _read(self, is_wanted: Callable[[ChunkLocation], bool], chunks_max: int | None) -> Chunk | None:
+    def _read(self, is_wanted: Callable[[ChunkLocation], bool] | None, chunks_max: int | None) -> Chunk | None:
         committed = self._committed.next_offset()
         last = None if chunks_max is None else self.chunks_skipped + chunks_max
         while self.position < committed and (last is None or self.chunks_skipped < last):
             location = self._location(committed)
             if location is None:
                 return None
-            chunk = Chunk(location, self.position) if is_wanted(location) else None
-            self.chunks_skipped += chunk is None
-            self._advance(location)
-            if chunk is not None:
+            if is_wanted is None or is_wanted(location):
+                chunk = Chunk(location, self.position)
+                self._advance(location)
                 return chunk
+            self.chunks_skipped += 1
+            self._advance(location)
         return None
 
     def _pass_over(self, error: CorruptChunkError) -> None:

@@ -189,7 +189,6 @@ class MatchLinkServer:
                 connection.send(outcome)
 
     def _pause_or_resume(self, connection: _LinkConnection) -> None:
-        """Read this connection, or not for now."""
         hello = connection.hello
         if hello is None or hello.is_driver:
             return

@@ -1,8 +1,7 @@
 """Shards: which dispatcher owns which targets. Pure.
 
-A target belongs to one dispatcher, by a hash of its number. So its deliveries, dead letters and consumers are in one
-place, and what must keep its order (a target's events of one key) meets in one queue. The match link's writer in Java
-routes rows by the same hash (`LinkAddress.dispatcherOf`).
+A target belongs to one dispatcher, by a hash of its number, so that what must keep its order meets in one queue. The
+match link's writer in Java routes rows by the same hash (`LinkAddress.dispatcherOf`).
 """
 
 from __future__ import annotations

@@ -42,7 +42,6 @@ _CHUNKS: Final = CHUNK_RECORDS.labels("outbox")
 
 _log = structlog.get_logger(__name__)
 
-
 WhenDurable = Callable[[int, Callable[[], None]], None]
 """Calls back on the loop once every row of the outbox below a position is durable; see `Outbox.when_durable`."""
 

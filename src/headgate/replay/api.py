@@ -1,11 +1,4 @@
-"""The API of a dispatcher's replays: begin one, look at them, cancel one.
-
-POST /apis/headgate.dev/v1/namespaces/NS/replays
-{"broker", "trigger" or "url", "from", "to", "filter", "rate", "dryRun"}
-GET  /apis/headgate.dev/v1/namespaces/NS/replays               the newest first
-GET  /apis/headgate.dev/v1/namespaces/NS/replays/ID
-POST /apis/headgate.dev/v1/namespaces/NS/replays/ID/cancel
-"""
+"""The API of a dispatcher's replays: begin one, look at them, cancel one."""
 
 from __future__ import annotations
 
@@ -43,21 +36,16 @@ class ReplayNotFoundError(NotFoundError):
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a person asks for: history of a broker, of which a trigger or a URL gets the events that a filter takes.
+    """What a person asks for: history of a broker, of which a trigger or a URL gets the events that a filter takes."""
 
-    The broker may be left out with a trigger. History begins at earliest, a time or a position, and ends, exclusive, at
-    next (now), a time or a position. The filter is CEL, or an object as in a trigger's spec.filter, the rate events a
-    second at most. A dry run only counts.
-    """
-
-    broker: str = ""
+    broker: str = ""  # may be left out with a trigger
     trigger: str = ""
     url: str = ""
-    from_: str = msgspec.field(name="from", default="earliest")
-    to: str = NEXT
-    filter: str | dict[str, object] = ""
-    rate: float = limits.REPLAY_RATE_DEFAULT
-    dry_run: bool = False
+    from_: str = msgspec.field(name="from", default="earliest")  # earliest, a time or a position
+    to: str = NEXT  # exclusive: next (now), a time or a position
+    filter: str | dict[str, object] = ""  # CEL, or an object as in a trigger's spec.filter
+    rate: float = limits.REPLAY_RATE_DEFAULT  # events a second at most
+    dry_run: bool = False  # only counts
 
 
 class ReplaysApi:
@@ -129,18 +117,9 @@ class ReplaysApi:
         begin, end = start_offsets(self._log, asked.from_), start_offsets(self._log, asked.to)
         end = {partition: min(at, now[partition]) for partition, at in end.items()}
         begin = {partition: min(at, end[partition]) for partition, at in begin.items()}
+        of, now_us = identity(broker, found.metadata.uid), time.time_ns() // 1_000
         return ReplaySpec(
-            namespace,
-            identity(broker, found.metadata.uid),
-            asked.trigger,
-            asked.url,
-            cel,
-            begin,
-            end,
-            asked.rate,
-            asked.dry_run,
-            time.time_ns() // 1_000,
-            owner,
+            namespace, of, asked.trigger, asked.url, cel, begin, end, asked.rate, asked.dry_run, now_us, owner
         )
 
 

@@ -102,11 +102,9 @@ class ReplayStore(StoreFile):
 
     @property
     def last_id(self) -> int:
-        """The highest id that it ever gave."""
         return self._last_id(_TABLE)
 
     def begin_above(self, last_id: int) -> None:
-        """Ids are above this one from now on."""
         self._raise_last_id(_TABLE, last_id)
 
     def copy(self, source: ReplayStore, wants: Callable[[str, str], bool]) -> None:

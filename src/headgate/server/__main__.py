@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _run(context: child.Context) -> None:
-    """The part's work. An error of SQLite that tells of damage becomes one that names the file."""
+    """An error of SQLite that tells of damage becomes one that names the file."""
     try:
         importlib.import_module(parts.module_of(context.settings, context.part)).run(context)
     except sqlite3.DatabaseError as error:

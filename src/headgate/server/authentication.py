@@ -150,7 +150,10 @@ class AuthenticatedRequests:
                 user = _recalled(self._authenticator, scope)
                 scope[USER] = user or await self._authenticator.authenticate(_credentials(scope))
         except HeadgateError as error:
-            await send_refusal(error, scope, send, *_challenges(error))
+            shown: list[tuple[bytes, bytes]] = []
+            if isinstance(error, CredentialsRefusedError):
+                shown = [(_CHALLENGE.encode(), error.challenge.encode("latin-1", "replace"))]
+            await send_refusal(error, scope, send, *shown)
             return error.message
         if ENTRY in scope:
             scope[ENTRY].user = scope[USER]
@@ -228,12 +231,6 @@ def _credentials(scope: Scope) -> Credentials:
 def _address(scope: Scope) -> str:
     client = scope.get("client")
     return client[0] if client else ""
-
-
-def _challenges(error: HeadgateError) -> list[tuple[bytes, bytes]]:
-    if isinstance(error, CredentialsRefusedError):
-        return [(_CHALLENGE.encode(), error.challenge.encode("latin-1", "replace"))]
-    return []
 
 
 def _credentials_of_call(context: CallContext) -> Credentials:

@@ -149,7 +149,6 @@ class Growth:
 
 
 def _resident_bytes() -> int:
-    """The memory of this process; 0 where the system does not say."""
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
     except OSError:

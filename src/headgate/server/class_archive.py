@@ -1,7 +1,6 @@
-"""Makes the archive of Spark's classes, about 160 MB: `python -m headgate.server.class_archive`, once an installation.
+"""Makes the archive of Spark's classes: `python -m headgate.server.class_archive`, once for each installation.
 
-A server that starts with it is ready in two thirds of the time. The JVM of a server on an empty data directory writes
-it on its way out.
+A server starts faster with it by a third. The JVM of a server on an empty data directory writes it on its way out.
 """
 
 from __future__ import annotations

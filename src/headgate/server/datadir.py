@@ -149,7 +149,6 @@ def sync(path: Path) -> None:
 # --- the directory of a server that runs ----------------------------------------------------------
 
 _OTHERS: Final = 0o077
-"""Permissions that nobody but the user has."""
 RESTORING: Final = "restoring"
 """Where `headgate restore` writes before anything is in its place."""
 _ENTRIES: Final = (

@@ -112,7 +112,6 @@ def _data(data: Path) -> str:
 
 
 def _databases(data: Path, runs: bool) -> str:
-    """How many databases have everything that was committed to them."""
     there = 0
     for path in sqlite.databases(data):
         try:
@@ -151,7 +150,6 @@ def _room(place: Path) -> MachineCheck:
 
 
 def _disk(place: Path) -> MachineCheck:
-    """How long a small write takes until it is on the disk."""
     try:
         median_ms = _sync_ms(place)
     except OSError as error:
@@ -206,7 +204,7 @@ def _port(option: str, host: str, port: int, runs: bool, held: contextlib.ExitSt
 
 
 def _clock() -> MachineCheck:
-    """Whether the system's clock follows a time server; retention and `seek` go by it."""
+    """Retention and `seek` go by it."""
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     except (OSError, AttributeError):  # another system than Linux

@@ -11,18 +11,9 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 
+from headgate.backend import config_file
 from headgate.backend.config import ClusterConfig
-from headgate.backend.config_file import (
-    OF_SECTIONS,
-    SECTIONS,
-    ConfigFile,
-    Location,
-    SettingFault,
-    SettingsError,
-    deployment_faults,
-    read,
-    said,
-)
+from headgate.backend.config_file import ConfigFile, Location, SettingFault, SettingsError
 from headgate.settings import MASKED, Settings
 from headgate_api.errors import InvalidInputError
 
@@ -78,15 +69,14 @@ class EffectiveSettings:
             where = "" if origin is SettingOrigin.DEFAULT else self.where(name).removesuffix(f": {name}")
             yield ShownSetting(name, value, origin, where)
         if self.cluster is not None:
-            for place, value in _flat(self.cluster, ()):
-                if place not in map(_place, OF_SECTIONS):
-                    yield self._shown_of_section(place, value)
-
-    def _shown_of_section(self, place: Location, value: object) -> ShownSetting:
-        name = ".".join(map(str, place))
-        if self.file is None or place not in self.file.lines:
-            return ShownSetting(name, value, SettingOrigin.DEFAULT, "")
-        return ShownSetting(name, value, SettingOrigin.FILE, f"{self.file.path}:{self.file.lines[place]}")
+            for place, value in _flat(self.cluster):
+                name = ".".join(map(str, place))
+                if place in map(_place, config_file.OF_SECTIONS):
+                    continue
+                if self.file is not None and place in self.file.lines:
+                    yield ShownSetting(name, value, SettingOrigin.FILE, f"{self.file.path}:{self.file.lines[place]}")
+                else:
+                    yield ShownSetting(name, value, SettingOrigin.DEFAULT, "")
 
 
 def effective(options: Mapping[str, object]) -> EffectiveSettings:
@@ -97,7 +87,7 @@ def effective(options: Mapping[str, object]) -> EffectiveSettings:
     given = {name: value for name, value in options.items() if value is not None}
     environment: dict[str, Any] = EnvSettingsSource(Settings)()
     path = given.get("config", environment.get("config"))
-    file = read(Path(str(path))) if path else None
+    file = config_file.read(Path(str(path))) if path else None
     layers = (
         (SettingOrigin.OPTION, given),
         (SettingOrigin.ENVIRONMENT, environment),
@@ -130,22 +120,23 @@ def _deployment(
     sections: dict[str, Any] = {} if file is None else dict(file.sections)
     if not sections and not values.get("kafka"):
         return None, []
-    for section, name in OF_SECTIONS.items():
+    for section, name in config_file.OF_SECTIONS.items():
         if values.get(section) and isinstance(inner := sections.get(section, {}), dict):
             sections[section] = {**inner, name: values[section]}
     try:
-        return ClusterConfig.model_validate({name: sections[name] for name in SECTIONS if name in sections}), []
+        known = {name: sections[name] for name in config_file.SECTIONS if name in sections}
+        return ClusterConfig.model_validate(known), []
     except ValidationError as error:
         own = [one for one in error.errors() if _is_replaced(one["loc"], origins)]
         if own:
             hint = "--kafka kafka-1.example.com:9092"
-            return None, [SettingFault(_where("kafka", origins["kafka"], file), said(own[0]["msg"]), hint)]
-        return None, deployment_faults(file or ConfigFile(Path("headgate.yaml")), error)
+            return None, [SettingFault(_where("kafka", origins["kafka"], file), config_file.said(own[0]["msg"]), hint)]
+        return None, config_file.deployment_faults(file or ConfigFile(Path("headgate.yaml")), error)
 
 
 def _is_replaced(place: Location, origins: Mapping[str, SettingOrigin]) -> bool:
     own = (SettingOrigin.OPTION, SettingOrigin.ENVIRONMENT)
-    return any(place == _place(name) and origins[name] in own for name in OF_SECTIONS)
+    return any(place == _place(name) and origins[name] in own for name in config_file.OF_SECTIONS)
 
 
 def _check_deployment(found: EffectiveSettings) -> None:
@@ -174,13 +165,13 @@ def _faults(
             continue
         name = str(one["loc"][0])
         if origins[name] is SettingOrigin.FILE and file is not None:
-            yield file.fault(_place(name), said(one["msg"]), "docs/reference/settings.md has every setting")
+            yield file.fault(_place(name), config_file.said(one["msg"]), "docs/reference/settings.md has every setting")
         else:
-            yield SettingFault(_where(name, origins[name], file), said(one["msg"]), _OPTIONS_HINT)
+            yield SettingFault(_where(name, origins[name], file), config_file.said(one["msg"]), _OPTIONS_HINT)
 
 
 def _place(name: str) -> Location:
-    return (name, OF_SECTIONS[name]) if name in OF_SECTIONS else (name,)
+    return (name, config_file.OF_SECTIONS[name]) if name in config_file.OF_SECTIONS else (name,)
 
 
 def _where(name: str, origin: SettingOrigin, file: ConfigFile | None) -> str:
@@ -191,20 +182,16 @@ def _where(name: str, origin: SettingOrigin, file: ConfigFile | None) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _flat(model: BaseModel, place: Location) -> Iterator[tuple[Location, object]]:
-    """Every value of a model that is no model itself, with its place."""
-    for name in type(model).model_fields:
-        yield from _flat_value(getattr(model, name), (*place, name))
-
-
-def _flat_value(value: object, place: Location) -> Iterator[tuple[Location, object]]:
+def _flat(value: object, place: Location = ()) -> Iterator[tuple[Location, object]]:
+    """Every value of a model that holds no others, with its place."""
+    inner: dict[int | str, object] = {}
     if isinstance(value, BaseModel):
-        yield from _flat(value, place)
-    elif isinstance(value, tuple) and value:
-        for number, one in enumerate(value):
-            yield from _flat_value(one, (*place, number))
-    elif isinstance(value, dict) and value:
-        for name, one in value.items():
-            yield from _flat_value(one, (*place, str(name)))
-    else:
+        inner = {name: getattr(value, name) for name in type(value).model_fields}
+    elif isinstance(value, tuple):
+        inner = dict(enumerate(value))
+    elif isinstance(value, dict):
+        inner = {str(name): one for name, one in value.items()}
+    for name, one in inner.items():
+        yield from _flat(one, (*place, name))
+    if not inner and not isinstance(value, BaseModel):
         yield place, list(value) if isinstance(value, tuple) else value

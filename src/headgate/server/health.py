@@ -21,7 +21,7 @@ PATHS: Final = ("/livez", "/readyz", "/healthz", "/metrics")
 """Answered as long as this process lives."""
 
 Check = Callable[[], str]
-"""Looks at something in this process; says what is wrong, or nothing."""
+"""Says what is wrong in this process, or nothing."""
 
 
 def routes(settings: Settings, checks: Mapping[str, Check]) -> list[Route]:

@@ -71,7 +71,6 @@ class Hosts:
 
     @classmethod
     def of(cls, settings: Settings) -> Hosts:
-        """Those that the settings give to a server; the names in its URLs are among them."""
         listens = [address.host for address in addresses_of(settings) if not address.is_grpc]
         named = [urlsplit(url).hostname for url in (settings.public_url, settings.advertise)]
         return cls(*listens, allowed=[*settings.allowed_hosts, *(name for name in named if name)])

@@ -28,8 +28,8 @@ class AddressDeniedError(AddressError):
 def bind(host: str, port: int, option: str, *, listens: bool = False, shared: bool = False) -> list[socket.socket]:
     """Sockets that are bound to every address of a host (without brackets); port 0 is a free one.
 
-    With `listens` they listen already: from then on nobody else can bind the address. With `shared` other processes of
-    this user bind it, too, and the system gives each its share of connections. `option` is for the error's hint.
+    With `listens` they listen already: nobody else can bind the address then. With `shared` other processes of this
+    user bind it, too, and the system gives each its share of connections. `option` is for the error's hint.
     """
     sockets: list[socket.socket] = []
     try:
@@ -156,9 +156,8 @@ def _listener(listens: ListenAddress) -> Listener:
     addresses = frozenset(_addresses(host, port))
     if any(address.is_unspecified for address in addresses):
         return Listener("", port, _is_local, takes_events)
-    literal = address_of(host)
-    named = host if literal is None or addresses != {literal} else ""
-    return Listener(named, port, lambda address: address in addresses, takes_events)
+    literal = {address_of(host)} - {None}  # nothing of a name
+    return Listener("" if addresses == literal else host, port, lambda address: address in addresses, takes_events)
 
 
 def _addresses(host: str, port: int, flags: int = 0) -> Iterator[Address]:

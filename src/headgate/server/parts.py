@@ -30,7 +30,6 @@ class Role(StrEnum):
 
 
 _OWN_ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Role.READER)
-"""Those of a server that keeps everything itself."""
 ROLES: Final = (*_OWN_ROLES, Role.SOURCE)
 """Those that `--role` takes."""
 MATCHER_VARIABLE: Final = "HEADGATE_CHILD_MATCHER"

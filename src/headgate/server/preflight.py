@@ -150,7 +150,10 @@ def check_files(settings: Settings) -> None:
             _log.warning("goes on without what a database has lost", error=error.message, file=str(path))
             sqlite.accept_loss(path)
             if path.name == "control.db":
-                _renew(path)
+                from headgate.objects.store.store import Store  # a second of imports, which no other start needs
+
+                # Made anew, or gone on with: nobody may get the ids of targets that it has lost.
+                Store.open(path, targets_from=int(time.time()) - _TARGET_EPOCH_S).close()
         sqlite.settle(path)
 
 
@@ -159,13 +162,6 @@ def _check_beside(path: Path, log: Path) -> None:
     beside = {"control.db": log, "dispatch.db": path.parent / "outbox"}.get(path.name)
     if beside is not None and sqlite.is_missing(path) and any(beside.rglob("*.seg")):
         raise sqlite.DatabaseMissingError(path, f"{beside} has data")
-
-
-def _renew(path: Path) -> None:
-    """Makes control.db anew, or goes on with what it has: nobody may get the ids of targets that it has lost."""
-    from headgate.objects.store.store import Store  # a second of imports, which no other start needs
-
-    Store.open(path, targets_from=int(time.time()) - _TARGET_EPOCH_S).close()
 
 
 def check_tls(settings: Settings) -> None:

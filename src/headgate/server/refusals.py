@@ -52,11 +52,8 @@ class RoleAbsent:
 
 
 # --- deliveries -----------------------------------------------------------------------------------
-# Refuses deliveries on paths that are no broker's: an event's body shall never be a request to the server's own API.
-#
-# The policy for URLs (`objects/kinds/egress.py`) refuses the addresses that this server knows to be its own. A proxy,
-# or a port that is mapped, gives it others. Every delivery of a broker carries the hop count, so this one look tells
-# them all.
+# Of an event the body shall never be a request to the server's own API. The policy for URLs refuses addresses that the
+# server knows to be its own; a proxy or a mapped port gives it others. But each delivery carries the hop count.
 
 _HOPS: Final = HOPS_HEADER.encode()
 
@@ -88,10 +85,8 @@ class NoDeliveries:
 
 
 # --- gate -----------------------------------------------------------------------------------------
-# The gate in front of a server that stops: only its own dispatcher comes in, with the replies of subscribers.
-#
-# A reply that cannot be stored is a failed delivery, so the front goes on storing until the dispatcher has ended.
-# Everybody else is told to come back later.
+# A reply that cannot be stored is a failed delivery, so a front that stops goes on storing for its dispatcher, until
+# that has ended. Everybody else is told to come back later.
 
 
 class ServerStoppingError(UnavailableError):
@@ -112,7 +107,6 @@ class Gate:
         self._closed = False
 
     def close(self) -> None:
-        """From here on only the dispatcher's requests, and those about health, are answered."""
         self._closed = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -240,7 +240,7 @@ ReflectionCall = RpcCall[ServerReflectionRequest, ServerReflectionResponse]
 
 
 class HealthService:
-    """The health service. Belongs to an event loop. What it asks of parts runs in a thread."""
+    """Health; what it asks of parts runs in a thread."""
 
     def __init__(self, parts: Callable[[], Mapping[ServerPart, bool]]) -> None:
         self._parts = parts

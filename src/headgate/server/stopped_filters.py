@@ -20,15 +20,9 @@ from headgate.objects.store.writes import kube_time
 from headgate.observe.history import NumbersHistory, grown
 from headgate.observe.logs import Recurring
 from headgate.server.peers.target_stats import MatchCount
+from headgate_api import limits
 from headgate_api.errors import UnavailableError
 from headgate_api.event.names import path_of
-from headgate_api.limits import (
-    STOPPED_EXPECTED_MIN,
-    STOPPED_MATCHED_PARTS,
-    STOPPED_PART_S,
-    STOPPED_SILENT_PARTS,
-    STOPPED_TOLD_PARTS,
-)
 
 _NOTHING: Final = MatchCount(0, False)
 _log = structlog.get_logger(__name__)
@@ -89,26 +83,27 @@ class _Track:
         self.last = now
         if matched:
             before = () if self._silent else self._matched
-            self._matched = (*before, (matched, events))[-STOPPED_MATCHED_PARTS:]
+            self._matched = (*before, (matched, events))[-limits.STOPPED_MATCHED_PARTS :]
             self._matched_at_s, self._silent, self._silent_events, self.message = now_s, 0, 0, ""
         elif not now.waits:
             self._silent += 1
             self._silent_events += events
-            if self._silent >= STOPPED_TOLD_PARTS:
+            if self._silent >= limits.STOPPED_TOLD_PARTS:
                 self._matched, self.message = (), ""
             elif not self.message and self._has_stopped():
                 self.message = self._words(now_s)
 
     def _has_stopped(self) -> bool:
-        if len(self._matched) < STOPPED_MATCHED_PARTS or self._silent < STOPPED_SILENT_PARTS:
+        if len(self._matched) < limits.STOPPED_MATCHED_PARTS or self._silent < limits.STOPPED_SILENT_PARTS:
             return False
         matched, events = map(sum, zip(*self._matched, strict=True))
         # Without events of its broker what it matched was stored before, and says nothing of its share.
-        return events > 0 and matched / events * self._silent_events >= STOPPED_EXPECTED_MIN
+        return events > 0 and matched / events * self._silent_events >= limits.STOPPED_EXPECTED_MIN
 
     def _words(self, now_s: float) -> str:
         """They stay the same while it is silent: each change is a write of the trigger."""
-        matched, hours = sum(count for count, _ in self._matched), STOPPED_MATCHED_PARTS * STOPPED_PART_S / 3600
+        matched = sum(count for count, _ in self._matched)
+        hours = limits.STOPPED_MATCHED_PARTS * limits.STOPPED_PART_S / 3600
         span = "hour" if hours == 1 else f"{hours:g} hours"
         last, now = kube_time(self._matched_at_s), kube_time(now_s)
         return (
@@ -139,7 +134,7 @@ class StoppedFiltersWatch:
         while True:
             with looks.attempt():
                 await self.look()
-            await asyncio.sleep(STOPPED_PART_S)
+            await asyncio.sleep(limits.STOPPED_PART_S)
 
     async def look(self) -> None:
         if (counts := await self._matches()) is not None:

@@ -88,9 +88,9 @@ def check_formats(data: Path) -> None:
 
 
 def plan_upgrade(data: Path) -> UpgradePlan:
-    """What the first start of this version would do; changes nothing. A server may run on it.
+    """What the first start of this version would do; changes nothing, and a server may run on it.
 
-    Raises sqlite3.DatabaseError where control.db cannot be read, OSError without room for a copy of it.
+    sqlite3.DatabaseError: control.db cannot be read; OSError: no room for a copy of it.
     """
     found = tuple(formats(data))
     control = next((one for one in found if one.part == _CONTROL), None)

@@ -1,7 +1,7 @@
 """The numbers that a console shows: the summary of a deployment, and lists of triggers and brokers with counters.
 
-They are read in the process of the objects, which keeps the history in memory: every front answers with the same one.
-Counters of triggers are in the memory of their dispatchers, which are asked for one page.
+They are read in the process of the objects, which keeps the history in memory; counters of triggers, by their
+dispatchers, for one page.
 """
 
 from __future__ import annotations
@@ -30,18 +30,9 @@ from headgate.objects.store.store import Store
 from headgate.observe.history import BrokerCount, NumbersHistory, Rates
 from headgate.observe.logs import Recurring
 from headgate.server import ready
+from headgate.server.peers import target_stats
 from headgate.server.peers.dispatcher_group import DispatcherReach
-from headgate.server.peers.target_stats import (
-    STATS_LISTS,
-    SUMMARY,
-    SUMMARY_OF_NAMESPACE,
-    BacklogCount,
-    TargetStats,
-    TriggerCounters,
-    Undelivered,
-    stats_paths,
-    undelivered,
-)
+from headgate.server.peers.target_stats import BacklogCount, RemoteStats, TargetStats, Undelivered
 from headgate.settings import Settings
 from headgate_api.event import rfc3339
 from headgate_api.limits import ATTENTION_MAX, HISTORY_POINT_S, RATE_WINDOW_S, STATS_PAGE_DEFAULT, STATS_PAGE_MAX
@@ -142,11 +133,11 @@ class SummaryApi:
         self._clock_s = clock_s
 
     def routes(self) -> Iterator[Route]:
-        yield Route(SUMMARY, self._summary, methods=["GET"])
-        yield Route(SUMMARY_OF_NAMESPACE, self._summary, methods=["GET"])
+        yield Route(target_stats.SUMMARY, self._summary, methods=["GET"])
+        yield Route(target_stats.SUMMARY_OF_NAMESPACE, self._summary, methods=["GET"])
 
     async def _summary(self, request: Request) -> Response:
-        found = await undelivered(self._dispatchers, request, self._letters)
+        found = await target_stats.undelivered(self._dispatchers, request, self._letters)
         return json_response(await run_in_threadpool(self._view, request.path_params.get("namespace"), found))
 
     def _view(self, namespace: str | None, found: Undelivered) -> SummaryView:
@@ -253,14 +244,14 @@ class StatsPage(msgspec.Struct, frozen=True, omit_defaults=True):
 class ObjectStatsApi:
     """The handlers."""
 
-    def __init__(self, store: Store, counters: Callable[[Request], TriggerCounters], history: NumbersHistory) -> None:
+    def __init__(self, store: Store, counters: Callable[[Request], RemoteStats], history: NumbersHistory) -> None:
         self._store = store
         self._counters = counters
         self._history = history
 
     def routes(self) -> Iterator[Route]:
-        for kind in STATS_LISTS:
-            *lists, one = stats_paths(kind)
+        for kind in target_stats.STATS_LISTS:
+            *lists, one = target_stats.stats_paths(kind)
             for path in lists:
                 yield Route(path, self._listing(kind), methods=["GET"])
             yield Route(one, self._one(kind), methods=["GET"])

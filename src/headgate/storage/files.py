@@ -31,7 +31,6 @@ class DispatcherDirectory:
 
     @property
     def cursors(self) -> Path:
-        """Which deliveries have ended."""
         return self.path / "dispatch.db"
 
     @property
@@ -44,7 +43,6 @@ class DispatcherDirectory:
 
     @property
     def subscriptions(self) -> Path:
-        """Where the consumers of its subscriptions stand."""
         return self.path / "subscriptions.db"
 
     @property

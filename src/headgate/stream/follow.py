@@ -83,17 +83,13 @@ class LogGrowth:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a reader has after a turn, which has brought it from `before` to `positions`.
+    """What a reader has after a turn, which has brought it from `before` to `positions`."""
 
-    A turn without `pieces` only says where the reader is. `counters` are of the whole read so far; `at_end` says
-    whether everything durable has been looked at.
-    """
-
-    pieces: list[Piece]
+    pieces: list[Piece]  # without any it only says where the reader is
     before: dict[int, int]
     positions: dict[int, int]
-    counters: ScanCounters
-    at_end: bool
+    counters: ScanCounters  # of the whole read so far
+    at_end: bool  # whether everything durable has been looked at
 
     @property
     def size_bytes(self) -> int:

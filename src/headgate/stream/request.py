@@ -28,20 +28,15 @@ _FLAGS: Final = {"true": True, "false": False, "": True}
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What a reader requests.
-
-    It begins at `start`, see `starts.start_offsets`; with `first`, CEL text, at the first event from there on of which
-    that is true; with `last`, at so many last events of each partition that are wanted. At the end it waits for all
-    that comes where it is to `follow`, else `wait_s` for a first event.
-    """
+    """What a reader requests."""
 
     query: Query
-    start: str = EARLIEST
-    first: str | None = None
+    start: str = EARLIEST  # where it begins, see `scan/source.py: start_offsets`
+    first: str | None = None  # at the first event from there on of which this CEL is true
     limit: int | None = None
-    follow: bool = False
-    wait_s: float = 0.0
-    last: int | None = None
+    follow: bool = False  # at the end it waits for all that comes
+    wait_s: float = 0.0  # else so long for a first event
+    last: int | None = None  # at so many last events of each partition that are wanted
 
 
 def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:

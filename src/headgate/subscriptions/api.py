@@ -1,16 +1,5 @@
 """The HTTP API of consumers: pull, acknowledge, seek and ask, below the subscription's own path.
 
-    POST .../subscriptions/NAME/pull      {"consumer": "a", "max": 100, "wait": 20}
-    POST .../subscriptions/NAME/ack       {"ids": [...]} or {"upTo": ID, "consumer"}
-    POST .../subscriptions/NAME/nack      {"ids": [...], "delay": 5}
-    POST .../subscriptions/NAME/leave     {"consumer": "a"}
-    POST .../subscriptions/NAME/seek      {"to": "earliest" | "latest" | TIME | POSITION, "first": FILTER, ...}
-    GET  .../subscriptions/NAME/seek      how far the one under way is
-    DELETE .../subscriptions/NAME/seek    cancel it
-    POST .../subscriptions/NAME/analyze   {"filter": {...}, "filters": [...]}
-    GET  .../subscriptions/NAME/stats
-    GET  .../subscriptions/NAME/consumers who has what
-
 It runs in the process that owns the cursors; the front passes requests on.
 """
 
@@ -28,7 +17,7 @@ from starlette.routing import Route
 
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition
-from headgate.objects.api.http import Handler, decoded_as, json_response, read_body
+from headgate.objects.api.http import decoded_as, json_response, read_body
 from headgate.objects.api.queries import user_of
 from headgate.subscriptions.messages import AckResult, LeasedEvent, SeekGoal
 from headgate.subscriptions.registry import RunningSeek
@@ -85,24 +74,14 @@ class _AnalyzeRequest(_ConsumerRequest, frozen=True):
 
 
 class SubscriptionsApi:
-    """The handlers of subscriptions, for a Starlette app."""
+    """The handlers, one for each of METHODS, for a Starlette app."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
 
     def routes(self) -> Iterator[Route]:
-        handlers: dict[str, Handler] = {
-            "pull": self._pull,
-            "ack": self._ack,
-            "nack": self._nack,
-            "leave": self._leave,
-            "seek": self._seek,
-            "analyze": self._analyze,
-            "stats": self._stats,
-            "consumers": self._consumers,
-        }
-        for name, handler in handlers.items():
-            yield Route(f"{PREFIX}/{name}", handler, methods=list(METHODS[name]))
+        for name, methods in METHODS.items():
+            yield Route(f"{PREFIX}/{name}", getattr(self, f"_{name}"), methods=list(methods))
 
     async def _pull(self, request: Request) -> Response:
         body = await _decoded(request, _PullRequest)

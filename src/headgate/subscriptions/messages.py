@@ -24,26 +24,19 @@ class LeasedEvent:
 
 @dataclass(frozen=True, slots=True)
 class AckResult:
-    """What an acknowledgement did: how many events have ended by it, and which ids are stale.
+    """What an acknowledgement did."""
 
-    Stale are ids of before a seek, of events that had ended, or of events that a restart will hand out again.
-    """
-
-    acknowledged: int
-    stale: tuple[str, ...] = ()
+    acknowledged: int  # events that have ended by it
+    stale: tuple[str, ...] = ()  # ids of before a seek, of events that had ended, or that a restart will hand out again
 
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What a pull gives: events in the order of the outbox, those handed out before first.
-
-    `epoch` moves with every seek: what was handed out before need not be acknowledged. `active` is False for a failover
-    consumer whose turn it is not.
-    """
+    """What a pull gives: events in the order of the outbox, those handed out before first."""
 
     events: list[LeasedEvent]
-    epoch: int
-    active: bool = True
+    epoch: int  # moves with every seek: what was handed out before need not be acknowledged
+    active: bool = True  # False for a failover consumer whose turn it is not
 
 
 class SubscriptionStats(SubscriptionCounters, kw_only=True, rename="camel"):

@@ -105,7 +105,6 @@ class _Chosen:
 
     @property
     def room(self) -> int:
-        """How many more it may have."""
         full = self.size_bytes > limits.PULL_BYTES_MAX or self.rejected >= limits.PULL_REJECTED_MAX
         return 0 if full else self.count_max - len(self.events)
 

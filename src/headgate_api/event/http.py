@@ -97,7 +97,21 @@ def encode_binary(event: Event) -> tuple[list[tuple[str, str]], bytes]:
     JSON data without a media type gets "application/json", as the JSON event format implies it. An extension that is a
     map becomes its JSON text: see `holds_map`.
     """
-    headers = [(f"ce-{name}", _encode_value(text)) for name, text in attribute_texts(event)]
+    headers = [
+        ("ce-specversion", event.specversion),
+        ("ce-id", _encode_value(event.id)),
+        ("ce-source", _encode_value(event.source)),
+        ("ce-type", _encode_value(event.type)),
+    ]
+    if event.subject is not None:
+        headers.append(("ce-subject", _encode_value(event.subject)))
+    if event.time is not None:
+        headers.append(("ce-time", _encode_value(event.time)))
+    if event.dataschema is not None:
+        name = "ce-dataschema" if event.specversion == "1.0" else "ce-schemaurl"
+        headers.append((name, _encode_value(event.dataschema)))
+    for name, value in event.extensions.items():
+        headers.append((f"ce-{name}", _encode_value(canonical(value))))
     if event.datacontenttype is not None:
         headers.append(("content-type", event.datacontenttype))
     elif event.data_kind is DataKind.JSON:
@@ -141,21 +155,6 @@ def event_of_binary(attributes: dict[str, object], content_type: str | None, bod
     if body is None or data is None:
         return make_event(attributes, DataKind.NONE, None)
     return make_event(attributes, kind_of(content_type, data), data)
-
-
-def attribute_texts(event: Event) -> list[tuple[str, str]]:
-    """Names and texts of all attributes in binary mode but datacontenttype; a map becomes its JSON text."""
-    context = (
-        ("specversion", event.specversion),
-        ("id", event.id),
-        ("source", event.source),
-        ("type", event.type),
-        ("subject", event.subject),
-        ("time", event.time),
-        ("dataschema" if event.specversion == "1.0" else "schemaurl", event.dataschema),
-    )
-    texts = [(name, text) for name, text in context if text is not None]
-    return texts + [(name, canonical(value)) for name, value in event.extensions.items()]
 
 
 def structured_format(content_type: str, formats: Sequence[str]) -> str | None:

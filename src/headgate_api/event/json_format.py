@@ -205,13 +205,14 @@ def _members(event: Event) -> dict[str, object]:
         "source": event.source,
         "type": event.type,
     }
-    optional = (
-        ("subject", event.subject),
-        ("time", event.time),
-        ("datacontenttype", event.datacontenttype),
-        ("dataschema" if event.specversion == "1.0" else "schemaurl", event.dataschema),
-    )
-    members.update([(name, value) for name, value in optional if value is not None])
+    if event.subject is not None:
+        members["subject"] = event.subject
+    if event.time is not None:
+        members["time"] = event.time
+    if event.datacontenttype is not None:
+        members["datacontenttype"] = event.datacontenttype
+    if event.dataschema is not None:
+        members["dataschema" if event.specversion == "1.0" else "schemaurl"] = event.dataschema
     members.update(event.extensions)
     if event.data is None:
         return members

@@ -19,14 +19,7 @@ import msgspec
 
 from headgate_api.limits import OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 from headgate_api.objects.bodies import FieldValidation
-from headgate_api.objects.errors import (
-    Cause,
-    InvalidObjectError,
-    MalformedObjectError,
-    forbidden,
-    shown,
-    value_at,
-)
+from headgate_api.objects.errors import Cause, InvalidObjectError, MalformedObjectError, forbidden, shown, value_at
 from headgate_api.objects.kinds import TYPES, JsonObject, Kind, Object
 
 

@@ -23,9 +23,6 @@ from pyreqwest.http import Url
 from headgate_api.errors import InvalidInputError
 from headgate_api.limits import HOST_LABEL_CHARS_MAX, URL_CHARS_MAX
 
-# --- publish uri ----------------------------------------------------------------------------------
-# The publish URI, `/{namespace}/{broker}`: the paths of the HTTP port that take events.
-
 RESERVED_NAMESPACES: Final = frozenset(
     {"api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "ui"} | {".well-known"}
 )
@@ -40,8 +37,6 @@ def published_broker(path: str) -> str:
     return ""
 
 
-# --- egress ---------------------------------------------------------------------------------------
-
 Reach = Literal["local", "public"]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -54,27 +49,23 @@ _METADATA: Final = frozenset(
     )
 )  # fmt: skip
 """Where clouds give credentials to programs inside; most are link-local, these are named all the same."""
-_NEVER: Final = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::/128")))
-_GLOBAL: Final = tuple(
-    map(
-        ipaddress.ip_network,
-        (
-            *("0.0.0.0/0", "192.0.0.9/32", "192.0.0.10/32"),
-            *("2000::/3", "64:ff9b::/96", "2001:1::1/128", "2001:1::2/128", "2001:1::3/128"),
-            *("2001:3::/32", "2001:4:112::/48", "2001:20::/28", "2001:30::/28"),
-        ),
-    )
+
+
+def _networks(*texts: str) -> tuple[Network, ...]:
+    return tuple(map(ipaddress.ip_network, texts))
+
+
+_NEVER: Final = _networks("0.0.0.0/8", "240.0.0.0/4", "::/128")
+_GLOBAL: Final = _networks(
+    *("0.0.0.0/0", "192.0.0.9/32", "192.0.0.10/32"),
+    *("2000::/3", "64:ff9b::/96", "2001:1::1/128", "2001:1::2/128", "2001:1::3/128"),
+    *("2001:3::/32", "2001:4:112::/48", "2001:20::/28", "2001:30::/28"),
 )
-_NOT_GLOBAL: Final = tuple(
-    map(
-        ipaddress.ip_network,
-        (
-            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
-            *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
-            *("198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4"),
-            *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
-        ),
-    )
+_NOT_GLOBAL: Final = _networks(
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+    *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+    *("198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4"),
+    *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
 )
 """Special-purpose addresses by IANA's registries (RFC 6890, as of 2026). Of two networks that hold an address, the
 smaller one says whether the Internet routes it; what is in none is not routed. RFC 7526 withdrew 6to4 and its relays.
@@ -240,12 +231,10 @@ class UrlPolicy:
         return (scheme, host, port) == (own.scheme, own.hostname, own.port or _PORTS[own.scheme])
 
     def _is_refused(self, listener: Listener, destination: Endpoint) -> bool:
-        """Whether events for a destination may not go to one of our own listeners."""
         return destination.port == listener.port and not (listener.takes_events and destination.publishes)
 
 
 def _is_global(address: Address) -> bool:
-    """Whether the Internet routes an address."""
     of = [network.prefixlen for network in _GLOBAL if address in network]
     against = [network.prefixlen for network in _NOT_GLOBAL if address in network]
     return max(of, default=-1) > max(against, default=-1)

@@ -90,24 +90,20 @@ def broker_of(event_type: EventType) -> str:
 
 def event_type_status(event_type: EventType, *, is_there: Callable[[str], bool], now: str) -> EventTypeStatus:
     """The status of an EventType, with Knative's conditions; `now` is RFC 3339."""
-    exists, reference = _reference_exists(event_type, is_there), event_type.spec.reference
-    if reference is not None and not broker_of(event_type):
+    broker, reference = broker_of(event_type), event_type.spec.reference
+    exists = Condition(type="ReferenceExists", status=TRUE)
+    if broker and not is_there(broker):
+        exists = false("ReferenceExists", "BrokerDoesNotExist", f'broker "{broker}" does not exist')
+    elif not broker and reference is None:
+        message = "spec.reference is not set"
+        exists = Condition(type="ReferenceExists", status=TRUE, reason="ReferenceNotSet", message=message)
+    elif not broker and reference is not None:
         message = f"only Kubernetes can look up {reference.kind} {reference.name}: a Broker can be named here"
         exists = Condition(type="ReferenceExists", status=UNKNOWN, reason="ReferenceGetFailed", message=message)
     return EventTypeStatus(
         observed_generation=event_type.metadata.generation,
         conditions=timed((exists, summary((exists,))), event_type.status.conditions, now),
     )
-
-
-def _reference_exists(event_type: EventType, is_there: Callable[[str], bool]) -> Condition:
-    broker = broker_of(event_type)
-    if not broker:
-        message = "spec.reference is not set"
-        return Condition(type="ReferenceExists", status=TRUE, reason="ReferenceNotSet", message=message)
-    if not is_there(broker):
-        return false("ReferenceExists", "BrokerDoesNotExist", f'broker "{broker}" does not exist')
-    return Condition(type="ReferenceExists", status=TRUE)
 
 
 def event_type_of(broker: Broker, type_: str, source: str) -> JsonObject | None:

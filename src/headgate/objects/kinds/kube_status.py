@@ -87,40 +87,36 @@ def failure(code: int, message: str, *, reason: str = "", details: StatusDetails
 def failure_of(error: HeadgateError) -> Status:
     """An error as a Status; the hint follows the message."""
     message = f"{error.message} (hint: {error.hint})" if error.hint else error.message
+    details: StatusDetails | None = None
+    reason = ""
     match error:
         case InvalidObjectError():
             causes = tuple(StatusCause(cause.reason, cause.message, cause.field) for cause in _hinted(error))
             details = StatusDetails(error.name, Kind(error.kind).group, error.kind, causes=causes)
-            return failure(error.http_status, message, details=details)
         case ApplyConflictError():
             causes = tuple(
                 StatusCause("FieldManagerConflict", f"conflict with {one.owner}", one.field) for one in error.conflicts
             )
-            return failure(error.http_status, message, details=StatusDetails(causes=causes))
+            details = StatusDetails(causes=causes)
         case ObjectNotFoundError() | StaleObjectError() | AlreadyExistsError() | ExceededQuotaError():
             details = StatusDetails(error.name, error.kind.group, error.kind.plural)
             reason = "AlreadyExists" if isinstance(error, AlreadyExistsError) else ""
-            return failure(error.http_status, message, reason=reason, details=details)
         case ForbiddenError():
             wanted = error.wanted
-            about = None if wanted.path else StatusDetails(wanted.name, wanted.group, wanted.resource)
-            return failure(error.http_status, message, details=about)
+            details = None if wanted.path else StatusDetails(wanted.name, wanted.group, wanted.resource)
         case NamespaceError():
-            details = StatusDetails(error.name, "", "namespaces")
-            return failure(error.http_status, message, reason=error.reason, details=details)
+            details, reason = StatusDetails(error.name, "", "namespaces"), error.reason
         case FutureVersionError():
             causes = (StatusCause("ResourceVersionTooLarge", "Too large resource version"),)
-            details = StatusDetails(causes=causes, retry_after_seconds=1)
-            return failure(error.http_status, message, reason="Timeout", details=details)
+            details, reason = StatusDetails(causes=causes, retry_after_seconds=1), "Timeout"
         case FilterError():
             causes = (StatusCause("FieldValueInvalid", error.reason, error.field),)
             details = StatusDetails(causes=causes, position=error.position, caret=error.caret, hint=error.hint)
-            return failure(error.http_status, message, details=details)
         case ExpiredError():
-            return failure(error.http_status, error.message)
-        case _:
-            later = StatusDetails(retry_after_seconds=1) if error.retriable else None
-            return failure(error.http_status, message, details=later)
+            message = error.message
+        case _ if error.retriable:
+            details = StatusDetails(retry_after_seconds=1)
+    return failure(error.http_status, message, reason=reason, details=details)
 
 
 def _hinted(error: InvalidObjectError) -> tuple[Cause, ...]:

@@ -52,7 +52,6 @@ class Manager:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What an entry of `managedFields` is found by."""
         return self.name, self.operation
 
 
@@ -241,10 +240,10 @@ _OWNABLE_METADATA: Final = frozenset({"labels", "annotations", "finalizers"})
 _SERVERS: Final = frozenset(
     {
         ("f:metadata", "f:labels", f"f:{BROKER_LABEL}"),
-        ("f:metadata", "f:annotations", f"f:{FILTER_ANNOTATION}"),
-        ("f:metadata", "f:annotations", f"f:{FILTERS_ANNOTATION}"),
-        ("f:metadata", "f:annotations", f"f:{CREATOR_ANNOTATION}"),
-        ("f:metadata", "f:annotations", f"f:{MODIFIER_ANNOTATION}"),
+    }
+    | {
+        ("f:metadata", "f:annotations", f"f:{name}")
+        for name in (FILTER_ANNOTATION, FILTERS_ANNOTATION, CREATOR_ANNOTATION, MODIFIER_ANNOTATION)
     }
 )
 """What the server writes by itself."""

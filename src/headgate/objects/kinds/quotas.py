@@ -23,9 +23,7 @@ PUBLISH_EVENTS: Final = "headgate.dev/publish-events-per-second"
 PUBLISH_BYTES: Final = "headgate.dev/publish-bytes-per-second"
 READERS: Final = "headgate.dev/readers"
 CONSUMERS: Final = "headgate.dev/consumers"
-"""Consumers of subscriptions that are connected."""
 DEAD_LETTERS: Final = "headgate.dev/dead-letters"
-"""Dead letters in the store."""
 STORED_BYTES: Final = "headgate.dev/stored-bytes"
 """Of events in the log, until retention frees their segment."""
 RATES: Final = (PUBLISH_BYTES, PUBLISH_EVENTS)
@@ -43,7 +41,6 @@ def count_of(kind: Kind) -> str:
 
 COUNTS: Final[Mapping[str, Kind]] = {count_of(kind): kind for kind in Kind if kind.is_namespaced}
 RESOURCES: Final = (*COUNTS, FILTER_COST, *RATES, *COUNTED_ELSEWHERE)
-"""What a quota can limit."""
 
 _QUANTITY: Final = re.compile(
     r"([0-9]+\.?[0-9]*|\.[0-9]+)(?:(Ki|Mi|Gi|Ti|Pi|Ei|m|k|M|G|T|P|E)|[eE]([+-]?[0-9]{1,2}))?", re.ASCII

@@ -17,7 +17,6 @@ from headgate_api.objects.access_objects import (
     RbacRole,
     RbacSubject,
     RoleBinding,
-    RoleRef,
 )
 from headgate_api.objects.errors import Cause, forbidden, invalid, not_named, not_one_of, required, too_many
 
@@ -125,11 +124,6 @@ def access_rules(rules: Iterable[PolicyRule]) -> tuple[AccessRule, ...]:
     )
 
 
-def role_key(role: RoleRef, namespace: str) -> RoleKey:
-    """The role that a binding in a namespace names."""
-    return RoleKey(role.name, namespace if role.kind == "Role" else "")
-
-
 def policy(roles: Iterable[AnyRole], bindings: Iterable[AnyBinding]) -> RbacPolicy:
     """Objects as they are decided by."""
     rules = {RoleKey(role.metadata.name, role.metadata.namespace): access_rules(role.rules) for role in roles}
@@ -141,4 +135,5 @@ def _binding(binding: AnyBinding) -> Binding:
     subjects = tuple(
         BindingSubject(SubjectKind(one.kind), one.name, one.namespace or namespace) for one in binding.subjects
     )
-    return Binding(binding.metadata.name, namespace, role_key(binding.role_ref, namespace), subjects)
+    role = RoleKey(binding.role_ref.name, namespace if binding.role_ref.kind == "Role" else "")
+    return Binding(binding.metadata.name, namespace, role, subjects)

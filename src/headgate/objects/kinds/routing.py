@@ -36,11 +36,7 @@ class DeliveryRules:
         batch_wait_s: How long an event waits for others of its batch.
         filter_errors_kept: Events for which the filter is an error are dead letters.
         rate_per_s: Attempts a second at most; None for no bound.
-        auth: How requests to the subscriber say who sends them; None for not at all.
-        dead_letter_auth: The same of requests to `dead_letter_uri`.
         dead_letter_ca: CA of its host, as PEM, beside the system's; empty for none.
-        dead_letter_audience: Of the tokens that requests to it carry; empty for none.
-        handshake: Whether whoever gets events is asked first.
         retention_us: How long consumers see the broker's events, microseconds; None for no bound of its own.
     """
 
@@ -106,7 +102,6 @@ class Target:
         pull: Of a subscription: its events stay in the outbox until consumers come. None for a trigger.
         needs: The generation that first held its filter.
         subscriber_ca: CA of the subscriber's host, as PEM, beside the system's; empty for none.
-        subscriber_audience: Of the tokens that requests to the subscriber carry; empty for none.
     """
 
     id: int
@@ -123,7 +118,6 @@ class Target:
 
     @property
     def namespace(self) -> str:
-        """The first part of its name, where its Secrets are."""
         return self.name.partition("/")[0]
 
 
@@ -198,7 +192,6 @@ def _cut(text: str) -> str:
 
 
 NOTHING_FOUND: Final = TargetFindings()
-"""What is known of an object about which no dispatcher has reported."""
 FINDINGS: Final = TargetFindings.__struct_fields__
 """Names of what is found, which are columns."""
 

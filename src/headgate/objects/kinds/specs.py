@@ -16,27 +16,7 @@ from headgate.filter.dialects.custom import consumer_filter
 from headgate.filter.skipping.prune import DEFAULT, FilterValueRule, filter_value_rule
 from headgate.log.format import Codec
 from headgate.objects.kinds.routing import BackoffPolicy, DeliveryRules, Format, PullRules, PullType
-from headgate_api import positions
-from headgate_api.limits import (
-    ACK_TIMEOUT_S_DEFAULT,
-    ACK_TIMEOUT_S_MAX,
-    ACK_TIMEOUT_S_MIN,
-    BACKOFF_SECONDS_MAX,
-    BATCH_SIZE_MAX,
-    BATCH_WAIT_SECONDS_MAX,
-    BLOOM_BYTES_MAX,
-    BLOOM_BYTES_MIN,
-    BROKER_RETENTION_S_MAX,
-    BROKER_RETENTION_S_MIN,
-    CONSUMER_METADATA_MAX,
-    MAX_DELIVERIES_MAX,
-    PARALLELISM_MAX,
-    RATE_PER_S_MAX,
-    RATE_PER_S_MIN,
-    RETRY_MAX,
-    TARGET_PARALLEL_DEFAULT,
-    TIMEOUT_SECONDS_MAX,
-)
+from headgate_api import limits, positions
 from headgate_api.objects.errors import Cause, forbidden, invalid, not_between, not_one_of, too_many
 from headgate_api.objects.kinds import (
     ORDER_ANNOTATION,
@@ -52,10 +32,8 @@ from headgate_api.objects.kinds import (
     Trigger,
 )
 from headgate_api.objects.metadata import duration_s
-from headgate_api.positions import PositionError
 
 # --- log spec -------------------------------------------------------------------------------------
-# `spec.log`: how a broker's events are stored, with types and defaults.
 
 _CODECS: Final = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
@@ -69,7 +47,7 @@ class LogRule:
     """
 
     value: FilterValueRule
-    bloom_bytes: int = BLOOM_BYTES_MIN
+    bloom_bytes: int = limits.BLOOM_BYTES_MIN
     codec: Codec = Codec.NONE
     retention_us: int | None = None
 
@@ -91,7 +69,7 @@ def log_rule(spec: LogSpec | None) -> LogRule:
         return DEFAULT_RULE
     return LogRule(
         filter_value_rule(spec.filter_value or DEFAULT),
-        spec.filter_size_bytes or BLOOM_BYTES_MIN,
+        spec.filter_size_bytes or limits.BLOOM_BYTES_MIN,
         _CODECS[spec.compression or "none"],
         retention_us(spec),
     )
@@ -106,12 +84,12 @@ def log_causes(spec: LogSpec | None) -> Iterator[Cause]:
     """What is wrong with a `spec.log`."""
     if spec is None:
         return
-    yield from not_between("spec.log.filterSizeBytes", spec.filter_size_bytes, BLOOM_BYTES_MIN, BLOOM_BYTES_MAX)
+    size = spec.filter_size_bytes
+    yield from not_between("spec.log.filterSizeBytes", size, limits.BLOOM_BYTES_MIN, limits.BLOOM_BYTES_MAX)
     yield from not_one_of("spec.log.compression", spec.compression or None, _CODECS)
-    between = f"must be between {BROKER_RETENTION_S_MIN:g} and {BROKER_RETENTION_S_MAX:.0f} s"
-    yield from _duration_causes(
-        "spec.log.retention", spec.retention, BROKER_RETENTION_S_MIN, BROKER_RETENTION_S_MAX, between
-    )
+    low_s, high_s = limits.BROKER_RETENTION_S_MIN, limits.BROKER_RETENTION_S_MAX
+    between = f"must be between {low_s:g} and {high_s:.0f} s"
+    yield from _duration_causes("spec.log.retention", spec.retention, low_s, high_s, between)
     if spec.filter_value:
         try:
             filter_value_rule(spec.filter_value)
@@ -127,7 +105,6 @@ def filter_value_causes(old: LogSpec | None, new: LogSpec | None) -> Iterator[Ca
 
 
 # --- delivery spec --------------------------------------------------------------------------------
-# `spec.delivery`: its rules, units and defaults.
 
 DEFAULT_BACKOFF_POLICY: Final[BackoffPolicy] = "exponential"
 DEFAULT_BACKOFF_DELAY: Final = "PT0.2S"
@@ -147,22 +124,23 @@ def delivery_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
     if delivery is None:
         return
     at = "spec.delivery"
-    yield from not_between(f"{at}.retry", delivery.retry, 0, RETRY_MAX)
+    yield from not_between(f"{at}.retry", delivery.retry, 0, limits.RETRY_MAX)
     yield from not_one_of(f"{at}.backoffPolicy", delivery.backoff_policy or None, _POLICIES)
     yield from not_one_of(f"{at}.format", delivery.format or None, _FORMATS)
     yield from not_one_of(f"{at}.order", delivery.order or None, _ORDERS)
     yield from not_one_of(f"{at}.onFilterError", delivery.on_filter_error or None, _ON_FILTER_ERROR)
-    yield from not_between(f"{at}.parallelism", delivery.parallelism, 1, PARALLELISM_MAX)
-    yield from not_between(f"{at}.batchSize", delivery.batch_size, 1, BATCH_SIZE_MAX)
-    yield from not_between(f"{at}.rateLimit", delivery.rate_limit, RATE_PER_S_MIN, RATE_PER_S_MAX, " a second")
+    yield from not_between(f"{at}.parallelism", delivery.parallelism, 1, limits.PARALLELISM_MAX)
+    yield from not_between(f"{at}.batchSize", delivery.batch_size, 1, limits.BATCH_SIZE_MAX)
+    rate = delivery.rate_limit
+    yield from not_between(f"{at}.rateLimit", rate, limits.RATE_PER_S_MIN, limits.RATE_PER_S_MAX, " a second")
     for field, text in (("batchSize", delivery.batch_size), ("batchWait", delivery.batch_wait)):
         if text and delivery.format != "batch":
             yield invalid(f"{at}.{field}", text, 'has a meaning only with format "batch"')
     for field, text, low_s, most in (
-        ("backoffDelay", delivery.backoff_delay, 0, BACKOFF_SECONDS_MAX),
-        ("timeout", delivery.timeout, sys.float_info.min, TIMEOUT_SECONDS_MAX),
-        ("retryAfterMax", delivery.retry_after_max, 0, BACKOFF_SECONDS_MAX),
-        ("batchWait", delivery.batch_wait, 0, BATCH_WAIT_SECONDS_MAX),
+        ("backoffDelay", delivery.backoff_delay, 0, limits.BACKOFF_SECONDS_MAX),
+        ("timeout", delivery.timeout, sys.float_info.min, limits.TIMEOUT_SECONDS_MAX),
+        ("retryAfterMax", delivery.retry_after_max, 0, limits.BACKOFF_SECONDS_MAX),
+        ("batchWait", delivery.batch_wait, 0, limits.BATCH_WAIT_SECONDS_MAX),
     ):
         rule = f"must be {'above zero and ' if low_s else ''}at most {most} s"
         yield from _duration_causes(f"{at}.{field}", text, low_s, most, rule)
@@ -177,10 +155,11 @@ def _duration_causes(field: str, text: str, low_s: float, high_s: float, rule: s
         yield invalid(field, text, str(error))
 
 
-def order_causes(metadata: Metadata) -> Iterator[Cause]:
-    """What is wrong with the annotations that ask for order."""
-    for annotation in (ORDER_ANNOTATION, ORDER_ANNOTATION_KAFKA):
-        yield from not_one_of(f"metadata.annotations[{annotation}]", metadata.annotations.get(annotation), _ORDERS)
+def annotation_causes(metadata: Metadata) -> Iterator[Cause]:
+    """What is wrong with the annotations of a trigger that ask for order or pause it."""
+    rules = {ORDER_ANNOTATION: _ORDERS, ORDER_ANNOTATION_KAFKA: _ORDERS, PAUSED_ANNOTATION: _PAUSED}
+    for annotation, known in rules.items():
+        yield from not_one_of(f"metadata.annotations[{annotation}]", metadata.annotations.get(annotation), known)
 
 
 def is_ordered(metadata: Metadata) -> bool:
@@ -207,13 +186,6 @@ def order_warning(obj: Routed) -> tuple[str, ...]:
     return ()
 
 
-def paused_causes(metadata: Metadata) -> Iterator[Cause]:
-    """What is wrong with the annotation that pauses a trigger."""
-    yield from not_one_of(
-        f"metadata.annotations[{PAUSED_ANNOTATION}]", metadata.annotations.get(PAUSED_ANNOTATION), _PAUSED
-    )
-
-
 def is_paused(metadata: Metadata) -> bool:
     """Whether a trigger's annotations let its events wait."""
     return _PAUSED.get(metadata.annotations.get(PAUSED_ANNOTATION, ""), False)
@@ -233,16 +205,17 @@ def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_ur
     """
     chosen = chosen if chosen is not None else DeliverySpec()
     is_batch = chosen.format == "batch"
+    most_s = float(limits.BACKOFF_SECONDS_MAX)
     return DeliveryRules(
         retry=chosen.retry,
         backoff_policy=_POLICIES.get(chosen.backoff_policy, DEFAULT_BACKOFF_POLICY),
         backoff_delay_s=duration_s(chosen.backoff_delay or DEFAULT_BACKOFF_DELAY),
         timeout_s=duration_s(chosen.timeout or DEFAULT_TIMEOUT),
         ordered=_ORDERS[chosen.order] if chosen.order else ordered,
-        retry_after_max_s=duration_s(chosen.retry_after_max) if chosen.retry_after_max else float(BACKOFF_SECONDS_MAX),
+        retry_after_max_s=duration_s(chosen.retry_after_max) if chosen.retry_after_max else most_s,
         format=_FORMATS.get(chosen.format, "binary"),
         dead_letter_uri=dead_letter_uri,
-        parallelism=TARGET_PARALLEL_DEFAULT if chosen.parallelism is None else chosen.parallelism,
+        parallelism=limits.TARGET_PARALLEL_DEFAULT if chosen.parallelism is None else chosen.parallelism,
         batch_size=(chosen.batch_size or DEFAULT_BATCH_SIZE) if is_batch else 1,
         batch_wait_s=duration_s(chosen.batch_wait or DEFAULT_BATCH_WAIT) if is_batch else 0.0,
         rate_per_s=chosen.rate_limit,
@@ -256,7 +229,6 @@ def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_ur
 
 
 # --- subscription spec ----------------------------------------------------------------------------
-# A subscription's spec with types, defaults and tags, and the filters that the compiler gets.
 
 TYPE_DEFAULT: Final = "exclusive"
 _PUSHED: Final = ("order", "parallelism", "batch_size", "batch_wait", "on_filter_error", "rate_limit")
@@ -274,7 +246,7 @@ def pull_rules(obj: Subscription) -> PullRules:
     written = msgspec.json.encode((*compiler_input(obj), history), order="sorted")
     return PullRules(
         _TYPES[spec.type or TYPE_DEFAULT],
-        duration_s(spec.ack_timeout) if spec.ack_timeout else ACK_TIMEOUT_S_DEFAULT,
+        duration_s(spec.ack_timeout) if spec.ack_timeout else limits.ACK_TIMEOUT_S_DEFAULT,
         history,
         hashlib.sha256(written).hexdigest()[:_ID_CHARS],
         spec.max_deliveries,
@@ -287,18 +259,19 @@ def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
     if spec.filter_from not in ("", _NOW, _BEGINNING):
         try:
             positions.parse(spec.filter_from)
-        except PositionError:
+        except positions.PositionError:
             detail = 'must be "now", "beginning" or a position such as "0:123,1:456"'
             yield invalid("spec.filterFrom", spec.filter_from[:64], detail)
-    between = f"must be between {ACK_TIMEOUT_S_MIN:.0f} s and {ACK_TIMEOUT_S_MAX:.0f} s"
-    yield from _duration_causes("spec.ackTimeout", spec.ack_timeout, ACK_TIMEOUT_S_MIN, ACK_TIMEOUT_S_MAX, between)
-    yield from not_between("spec.maxDeliveries", spec.max_deliveries, 1, MAX_DELIVERIES_MAX)
+    low_s, high_s = limits.ACK_TIMEOUT_S_MIN, limits.ACK_TIMEOUT_S_MAX
+    between = f"must be between {low_s:.0f} s and {high_s:.0f} s"
+    yield from _duration_causes("spec.ackTimeout", spec.ack_timeout, low_s, high_s, between)
+    yield from not_between("spec.maxDeliveries", spec.max_deliveries, 1, limits.MAX_DELIVERIES_MAX)
     yield from delivery_causes(spec.delivery)
     for field in msgspec.structs.fields(DeliverySpec):
         if field.name in _PUSHED and spec.delivery is not None and getattr(spec.delivery, field.name) != field.default:
             detail = "has no meaning for a subscription, whose consumers come for the events"
             yield forbidden(f"spec.delivery.{field.encode_name}", detail)
-    yield from too_many("spec.consumerMetadata", len(spec.consumer_metadata), CONSUMER_METADATA_MAX, "names")
+    yield from too_many("spec.consumerMetadata", len(spec.consumer_metadata), limits.CONSUMER_METADATA_MAX, "names")
 
 
 def compiler_input(obj: Routed) -> tuple[JsonObject | None, Sequence[JsonObject]]:

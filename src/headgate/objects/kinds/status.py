@@ -56,17 +56,15 @@ class ServerUrls:
     default_mode: DefaultMode | None = None
 
     def addresses(self, path: str) -> tuple[Address, ...]:
-        """Those of the broker `namespace/name`."""
-        schemes = [(url.partition("://")[0], url) for url in self.urls]
         audience = broker_audience(path) if self.default_mode is not None else ""
         return tuple(
             Address(
-                name=scheme,
+                name=url.partition("://")[0],
                 url=broker_url(url, path),
-                ca_certs=self.ca_certs if scheme == "https" else "",
+                ca_certs=self.ca_certs if url.startswith("https://") else "",
                 audience=audience,
             )
-            for scheme, url in schemes
+            for url in self.urls
         )
 
 
@@ -140,7 +138,7 @@ def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
     order = delivery.order if delivery is not None else ""
     ready = next((condition for condition in broker.status.conditions if condition.type == "Ready"), None)
     if ready is None or broker.status.observed_generation != broker.metadata.generation:
-        return BrokerState(is_served(broker), False, "BrokerNotReconciled", sink, auths, order)
+        ready = false("Ready", "BrokerNotReconciled", "")
     return BrokerState(is_served(broker), ready.status == TRUE, ready.reason, sink, auths, order)
 
 
@@ -341,7 +339,6 @@ def _untroubled(type_: str, trouble: str) -> Condition:
 
 
 def _delivering(trigger: Trigger) -> tuple[Condition, ...]:
-    """There while the trigger is paused."""
     if not is_paused(trigger.metadata):
         return ()
     message = f'annotation {PAUSED_ANNOTATION} is "true": its events wait until it is "false" or gone'
@@ -357,7 +354,6 @@ def _ordered(obj: Routed, broker: BrokerState | None) -> tuple[Condition, ...]:
 
 
 def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:
-    """There when the filter works and should be written otherwise."""
     found = advice(trigger.spec.filter, trigger.spec.filters)
     if not found:
         return ()

@@ -18,12 +18,11 @@ from headgate.objects.kinds.event_types import event_type_causes
 from headgate.objects.kinds.quotas import quota_causes
 from headgate.objects.kinds.rbac_rules import binding_causes, role_causes, role_ref_causes
 from headgate.objects.kinds.specs import (
+    annotation_causes,
     delivery_causes,
     field_as_written,
     filter_value_causes,
     log_causes,
-    order_causes,
-    paused_causes,
     pull_causes,
 )
 from headgate_api.errors import InvalidInputError
@@ -66,7 +65,6 @@ from headgate_api.objects.kinds import (
 )
 
 # --- auth rules -----------------------------------------------------------------------------------
-# Validation of `spec.delivery.auth` and of CA certificates. Pure.
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", re.ASCII)
@@ -159,7 +157,7 @@ def twice_causes(at: str, auth: AuthSpec | None, audience: str) -> Iterator[Caus
             yield forbidden(f"{at}.{name}", "the token for the audience writes the header Authorization already")
 
 
-# --- validate -------------------------------------------------------------------------------------
+# --- objects --------------------------------------------------------------------------------------
 
 NAME_CHARS_MAX: Final = 253
 """A DNS-1123 subdomain."""
@@ -270,7 +268,9 @@ def _metadata_causes(kind: Kind, metadata: Metadata) -> Iterator[Cause]:
     if kind.is_namespaced:
         yield from _namespace_name_causes("metadata.namespace", metadata.namespace)
     yield from _map_causes(metadata)
-    yield from _finalizer_causes(metadata.finalizers)
+    yield from too_many("metadata.finalizers", len(metadata.finalizers), FINALIZERS_MAX, "names")
+    for name in metadata.finalizers:
+        yield from _key_causes("metadata.finalizers", name)
 
 
 def _segment_causes(name: str) -> Iterator[Cause]:
@@ -294,12 +294,6 @@ def _map_causes(metadata: Metadata) -> Iterator[Cause]:
         yield Cause(
             "metadata.annotations", "FieldValueTooLong", f"Too long: may not be more than {ANNOTATION_BYTES_MAX}"
         )
-
-
-def _finalizer_causes(finalizers: tuple[str, ...]) -> Iterator[Cause]:
-    yield from too_many("metadata.finalizers", len(finalizers), FINALIZERS_MAX, "names")
-    for name in finalizers:
-        yield from _key_causes("metadata.finalizers", name)
 
 
 def _key_causes(field: str, key: str) -> Iterator[Cause]:
@@ -334,8 +328,7 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
         yield from twice_causes("spec.delivery.auth", spec.delivery.auth, spec.subscriber.audience)
     yield from delivery_causes(spec.delivery)
     yield from _sink_causes(spec.delivery)
-    yield from order_causes(trigger.metadata)
-    yield from paused_causes(trigger.metadata)
+    yield from annotation_causes(trigger.metadata)
 
 
 def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
@@ -370,20 +363,21 @@ def _egress_causes(obj: Broker | Routed, policy: UrlPolicy) -> Iterator[Cause]:
 
 
 def _sink_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
-    if delivery is not None and delivery.dead_letter_sink is not None:
+    if delivery is None:
+        return
+    if delivery.dead_letter_sink is not None:
         yield from _destination_causes("spec.delivery.deadLetterSink", delivery.dead_letter_sink)
-    if delivery is not None:
-        for field, auth in (("auth", delivery.auth), ("deadLetterAuth", delivery.dead_letter_auth)):
-            at = f"spec.delivery.{field}"
-            yield from auth_causes(at, auth)
-            if field == "deadLetterAuth" and delivery.dead_letter_sink is not None:
-                yield from twice_causes(at, auth, delivery.dead_letter_sink.audience)
-            if auth is None or auth.oauth2 is None:
-                continue
-            if not auth.oauth2.token_url:
-                yield required(f"{at}.oauth2.tokenUrl", "the URL of the token endpoint")
-            elif problem := _uri_problem(auth.oauth2.token_url, absolute=True):
-                yield invalid(f"{at}.oauth2.tokenUrl", auth.oauth2.token_url, problem)
+    for field, auth in (("auth", delivery.auth), ("deadLetterAuth", delivery.dead_letter_auth)):
+        at = f"spec.delivery.{field}"
+        yield from auth_causes(at, auth)
+        if field == "deadLetterAuth" and delivery.dead_letter_sink is not None:
+            yield from twice_causes(at, auth, delivery.dead_letter_sink.audience)
+        if auth is None or auth.oauth2 is None:
+            continue
+        if not auth.oauth2.token_url:
+            yield required(f"{at}.oauth2.tokenUrl", "the URL of the token endpoint")
+        elif problem := _uri_problem(auth.oauth2.token_url, absolute=True):
+            yield invalid(f"{at}.oauth2.tokenUrl", auth.oauth2.token_url, problem)
 
 
 def _destination_causes(field: str, destination: Destination) -> Iterator[Cause]:

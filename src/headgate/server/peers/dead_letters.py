@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import merge
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -80,7 +81,8 @@ class DeadLettersFront:
         self._group = group
 
     def routes(self) -> Iterator[Route]:
-        return routes_of(self._list, self._counts, self._show, self._known, self._redrive, self._discard)
+        redrive, discard = (partial(self._change, counted=counted) for counted in (("count", "gone"), ("count",)))
+        return routes_of(self._list, self._counts, self._group.pass_to_one, self._known, redrive, discard)
 
     async def _list(self, request: Request) -> Response:
         query: JsonObject = dict(request.query_params)
@@ -104,9 +106,6 @@ class DeadLettersFront:
             return refused
         return json_response(CountsPage.joined([msgspec.json.decode(one.body, type=CountsPage) for one in answers]))
 
-    async def _show(self, request: Request) -> Response:
-        return (await self._group.ask_for_one(DispatcherQuestion.of(request))).response()
-
     async def _known(self, request: Request) -> Response:
         body = await read_body(request)
         answers = await self._group.ask_all(DispatcherQuestion.of(request, body))
@@ -114,13 +113,7 @@ class DeadLettersFront:
             return refused
         return json_response({"known": sorted(id_ for answer in answers for id_ in answer.content["known"])})
 
-    async def _redrive(self, request: Request) -> Response:
-        return await self._change(request, ("count", "gone"))
-
-    async def _discard(self, request: Request) -> Response:
-        return await self._change(request, ("count",))
-
-    async def _change(self, request: Request, counted: Sequence[str]) -> Response:
+    async def _change(self, request: Request, *, counted: Sequence[str]) -> Response:
         body = await read_body(request)
         selection = await decoded_as(request, body, _Selection, "the body is no selection of dead letters")
         if selection.ids and not selection.after:  # a later page has taken the earlier ones away
@@ -190,7 +183,7 @@ def _written(places: Sequence[int | None]) -> str:
 
 
 # --- replays --------------------------------------------------------------------------------------
-# Replays of all dispatchers: a replay is with the dispatcher that owns its trigger, one to a URL with the first.
+# A replay is with the dispatcher that owns its trigger, one to a URL with the first.
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -214,8 +207,8 @@ class ReplaysFront:
     def routes(self) -> Iterator[Route]:
         """Where the others answer, which decide nothing themselves."""
         yield Route(BASE, self._list, methods=["GET"])
-        yield Route(f"{BASE}/{{id}}", self._one, methods=["GET"])
-        yield Route(f"{BASE}/{{id}}/cancel", self._one, methods=["POST"])
+        yield Route(f"{BASE}/{{id}}", self._group.pass_to_one, methods=["GET"])
+        yield Route(f"{BASE}/{{id}}/cancel", self._group.pass_to_one, methods=["POST"])
 
     async def _list(self, request: Request) -> Response:
         answers = await self._group.ask_all(DispatcherQuestion.of(request))
@@ -234,6 +227,3 @@ class ReplaysFront:
         self._grants.judge_url(user_of(request), namespace, target.url)
         owner = await self._group.owner(Kind.TRIGGER, namespace, trigger) if trigger else 0
         return (await self._group.ask(owner, DispatcherQuestion.of(request, body))).response()
-
-    async def _one(self, request: Request) -> Response:
-        return (await self._group.ask_for_one(DispatcherQuestion.of(request))).response()

@@ -44,7 +44,6 @@ class DispatcherQuestion:
 
     @classmethod
     def of(cls, request: Request, body: bytes = b"", target: str = "") -> DispatcherQuestion:
-        """What a client asks; `target` replaces path and query."""
         return cls(request.method, target or local_http.sent_path(request.scope), body, request)
 
     @property
@@ -122,7 +121,6 @@ class DispatcherGroup:
         return await self._reach.ask(number, question)
 
     async def ask_all(self, question: DispatcherQuestion) -> list[WholeAnswer]:
-        """What each of them answers, by their numbers; raises as `ask` does."""
         return await asyncio.gather(*(self.ask(number, question) for number in range(self.count)))
 
     async def ask_for_one(self, question: DispatcherQuestion) -> WholeAnswer:
@@ -135,6 +133,9 @@ class DispatcherGroup:
         if known is None and failure is not None:
             raise failure
         return known or answers[0]
+
+    async def pass_to_one(self, request: Request) -> Response:
+        return (await self.ask_for_one(DispatcherQuestion.of(request))).response()
 
 
 def refusal(answers: Iterable[WholeAnswer]) -> Response | None:

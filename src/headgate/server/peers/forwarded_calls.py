@@ -24,7 +24,6 @@ from headgate_api.rpc.errors import ERROR, STATUS_LOST, ProtocolError, status
 Choose = Callable[[str, bytes], Awaitable[int]]
 """The number of the process that answers a call, by its method and first message."""
 Metadata = tuple[tuple[str, str], ...]
-"""Of a call: names and values."""
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),  # of our own process

@@ -24,22 +24,12 @@ from headgate.auth.user import ANONYMOUS
 from headgate.objects.api.http import JSON, while_connected
 from headgate.server import child
 from headgate.server.listening import bracketed
+from headgate_api import limits
 from headgate_api.errors import HeadgateError, TooLargeError, UnavailableError
-from headgate_api.limits import (
-    APPLY_BYTES_MAX,
-    DISPATCHER_ANSWER_BYTES_MAX,
-    LEADER_CONNECT_S_MAX,
-    OBJECT_BYTES_MAX,
-    PROXY_PIECE_BYTES,
-    READ_DRAIN_S_MAX,
-    SECRET_BODY_BYTES_MAX,
-)
 from headgate_api.objects.kinds import JsonObject
 
 REDIRECTED: Final = 300
-"""The first status of HTTP that is not good."""
 Header = tuple[bytes, bytes]
-"""Name and value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +88,7 @@ async def answering(app: ASGIApp, socket: Path) -> AsyncIterator[None]:
         log_config=None,
         access_log=False,
         date_header=False,
-        timeout_graceful_shutdown=READ_DRAIN_S_MAX,
+        timeout_graceful_shutdown=limits.READ_DRAIN_S_MAX,
     )
     server = child.UvicornServer(config)
     block = asyncio.current_task()
@@ -159,7 +149,7 @@ class LocalResponse:
             await self._read()
 
     async def _read(self) -> None:
-        if not (data := await self._source.read(PROXY_PIECE_BYTES)):
+        if not (data := await self._source.read(limits.PROXY_PIECE_BYTES)):
             raise BrokenAnswerError("the process broke off its answer")
         try:
             self._parser.feed_data(data)
@@ -192,11 +182,13 @@ async def requested(
     """
     if isinstance(place, Path):
         host = b"headgate"
-        source, sink = await asyncio.open_unix_connection(str(place), limit=PROXY_PIECE_BYTES)
+        source, sink = await asyncio.open_unix_connection(str(place), limit=limits.PROXY_PIECE_BYTES)
     else:
         host = f"{bracketed(place.host)}:{place.port}".encode()
-        async with asyncio.timeout(LEADER_CONNECT_S_MAX):  # its TimeoutError is an OSError
-            source, sink = await asyncio.open_connection(place.host, place.port, ssl=place.tls, limit=PROXY_PIECE_BYTES)
+        async with asyncio.timeout(limits.LEADER_CONNECT_S_MAX):  # its TimeoutError is an OSError
+            source, sink = await asyncio.open_connection(
+                place.host, place.port, ssl=place.tls, limit=limits.PROXY_PIECE_BYTES
+            )
     lines = [method + b" " + target + b" HTTP/1.1", b"host: " + host, b"connection: close"]
     lines += [b"content-length: %d" % len(body), *(name + b": " + value for name, value in headers)]
     try:
@@ -225,21 +217,21 @@ async def ask(
         status, whole = await response.head(), bytearray()
         async for piece in response.pieces():
             whole += piece
-            if len(whole) > DISPATCHER_ANSWER_BYTES_MAX:
-                raise BrokenAnswerError(f"the process answers with over {DISPATCHER_ANSWER_BYTES_MAX} bytes")
+            if len(whole) > limits.DISPATCHER_ANSWER_BYTES_MAX:
+                raise BrokenAnswerError(f"the process answers with over {limits.DISPATCHER_ANSWER_BYTES_MAX} bytes")
         return WholeAnswer(status, bytes(whole), dict(response.headers))
 
 
 # --- proxy ----------------------------------------------------------------------------------------
 
 FORWARDED: Final = b"headgate-forwarded"
-"""A header that says that another server of the deployment has passed the request on, to the one that leads."""
+"""A header of what another server of the deployment has passed on: it goes no further."""
 _PASSED_ON: Final = frozenset(
     {b"accept", b"content-type", b"if-none-match", b"last-event-id", b"user-agent", FORWARDED}
 )
 _LARGER: Final = (
-    (re.compile(rb"/api/v1/namespaces/[^/]+/secrets(/[^/]+)?"), SECRET_BODY_BYTES_MAX),
-    (re.compile(rb"/apis/headgate\.dev/v1/namespaces/[^/]+/(trigger|subscription)applies"), APPLY_BYTES_MAX),
+    (re.compile(rb"/api/v1/namespaces/[^/]+/secrets(/[^/]+)?"), limits.SECRET_BODY_BYTES_MAX),
+    (re.compile(rb"/apis/headgate\.dev/v1/namespaces/[^/]+/(trigger|subscription)applies"), limits.APPLY_BYTES_MAX),
 )
 """The paths of what may be larger than an object."""
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"transfer-encoding", b"date", b"server"})
@@ -282,7 +274,7 @@ async def whole_request(scope: Scope, receive: Receive) -> WholeRequest | None:
     """Receives a request, of no more bytes than any that is passed on may have; None when its client has gone."""
     request = Request(scope, receive)
     path = sent_path(scope).encode("latin-1")
-    bytes_max = next((most for paths, most in _LARGER if paths.fullmatch(path)), OBJECT_BYTES_MAX)
+    bytes_max = next((most for paths, most in _LARGER if paths.fullmatch(path)), limits.OBJECT_BYTES_MAX)
     body = bytearray()
     try:
         async for piece in request.stream():
@@ -308,38 +300,33 @@ async def pass_on(
 
     `before` is awaited when the answer's head has come, for which it waits `patience_s`; None: as long as the client.
     """
+
+    async def answer(response: LocalResponse) -> None:
+        try:
+            async with asyncio.timeout(patience_s):  # its TimeoutError is an OSError
+                status = await response.head()
+        except OSError as error:
+            raise PartUnavailableError from error
+        if before is not None:
+            await before(response)
+        headers = [(name, value) for name, value in response.headers if name not in _OF_THE_CONNECTION]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        # If the other process breaks off, so does this answer: what came must not pass for the whole.
+        with contextlib.suppress(BrokenAnswerError):
+            async for body in response.pieces():
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+
     async with contextlib.AsyncExitStack() as stack:
         try:
             call = requested(place, request.method, request.target, request.body, request.headers)
             response = await stack.enter_async_context(call)
         except OSError as error:
             raise PartUnavailableError from error
-        await while_connected(receive, _pass_on(response, send, before, patience_s))
+        await while_connected(receive, answer(response))
 
 
 def sent_path(scope: Scope) -> str:
     """The path of a request as it was sent: what is decoded may hold the bytes that end a request line."""
     sent: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     return sent.partition(b"?")[0].decode("latin-1")
-
-
-async def _pass_on(
-    response: LocalResponse,
-    send: Send,
-    before: Callable[[LocalResponse], Awaitable[object]] | None,
-    patience_s: float | None,
-) -> None:
-    try:
-        async with asyncio.timeout(patience_s):  # its TimeoutError is an OSError
-            status = await response.head()
-    except OSError as error:
-        raise PartUnavailableError from error
-    if before is not None:
-        await before(response)
-    headers = [(name, value) for name, value in response.headers if name not in _OF_THE_CONNECTION]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    # If the other process breaks off, so does this answer: what came must not pass for the whole.
-    with contextlib.suppress(BrokenAnswerError):
-        async for body in response.pieces():
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})

@@ -16,14 +16,8 @@ from headgate.objects.api import discovery
 from headgate.objects.api.webhook import PATH as WEBHOOK
 from headgate.objects.store.database import NotLeaderError, StoreUnavailableError
 from headgate.objects.store.store import Store
-from headgate.server.peers.local_http import (
-    FORWARDED,
-    REDIRECTED,
-    LocalResponse,
-    PartUnavailableError,
-    pass_on,
-    whole_request,
-)
+from headgate.server.peers import local_http
+from headgate.server.peers.local_http import FORWARDED, LocalResponse, PartUnavailableError
 from headgate.server.peers.servers import PeerServers, while_owner
 from headgate.settings import Settings
 from headgate_api.errors import UnavailableError
@@ -104,7 +98,7 @@ class ObjectRequests:
     async def _pass_on(self, leader: str, scope: Scope, receive: Receive, send: Send) -> None:
         if (shown := self._peers.shown(scope)) is None:
             raise NotPassedOnError(leader)
-        if (request := await whole_request(scope, receive)) is None:
+        if (request := await local_http.whole_request(scope, receive)) is None:
             return
         request = dataclasses.replace(request, headers=(*request.headers, *shown, (FORWARDED, b"1")))
         answered = asyncio.Event()
@@ -116,7 +110,7 @@ class ObjectRequests:
         async def leads() -> bool:
             return answered.is_set() or await asyncio.to_thread(leader_of, self._cache) == leader
 
-        passing = pass_on(self._peers.place(leader), request, receive, send, before, LEADER_ANSWER_S_MAX)
+        passing = local_http.pass_on(self._peers.place(leader), request, receive, send, before, LEADER_ANSWER_S_MAX)
         try:
             await while_owner(passing, _LEADER_LOOK_S, leads)
         except PartUnavailableError as error:
@@ -137,7 +131,7 @@ class ObjectRequests:
         """Adds to an answer up to where the cache of who asks must have read."""
 
         async def tell(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] < REDIRECTED:
+            if message["type"] == "http.response.start" and message["status"] < local_http.REDIRECTED:
                 version = await asyncio.to_thread(self._store.counters.version)
                 MutableHeaders(scope=message)[VERSION.decode()] = str(version)
             await send(message)

@@ -1,8 +1,7 @@
 """The owners of the outbox's partitions, as a front asks them: processes of this server, or of another one.
 
-A dispatcher gives its group the URLs of its server as its name, so Kafka alone says where a partition is. A front keeps
-that answer until a server says that it has the partition no more. Another server judges a question as any request of
-the client; a header says which partition is meant, and that it goes no further.
+A dispatcher gives its group the URLs of its server as its name, so Kafka alone says where a partition is; a front keeps
+that until a server says that it has the partition no more. Another server judges a question as any of the client's.
 """
 
 from __future__ import annotations
@@ -27,20 +26,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headgate.auth.context import current_user
 from headgate.inspect.find import EventRecords, FoundEvent, InspectedLog, KnownEvent, asked_for
 from headgate.rpc.service import NO_MESSAGE, SUBSCRIPTIONS, CallContext, headers_of
-from headgate.server.peers import instance
+from headgate.server.peers import instance, local_http
 from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherQuestion, DispatcherReach, asked
 from headgate.server.peers.forwarded_calls import ForwardedCalls, Metadata, aborted, is_gone, relayed, user_metadata
 from headgate.server.peers.local_http import (
     FORWARDED,
     Header,
-    LocalResponse,
     PartUnavailableError,
     PeerAddress,
     WholeAnswer,
     WholeRequest,
-    pass_on,
-    sent_path,
-    whole_request,
 )
 from headgate.server.peers.servers import PeerServers, while_owner
 from headgate.settings import Settings
@@ -128,9 +123,8 @@ class PartitionOwners:
     ) -> _T:
         """What the owner of a partition answers; waits PARTITION_OWNER_S_MAX for one of a partition that moves.
 
-        `here` asks this server: None where it is the owner no more, and has done nothing. `there` is the same of
-        another one, by its URL and that of its gRPC address, empty without one. After PartUnavailableError, what was
-        asked may have been done.
+        `here` asks this server, `there` another one by its URL and that of its gRPC; None from one that is the owner no
+        more. After PartUnavailableError, what was asked may have been done.
         """
         deadline = time.monotonic() + PARTITION_OWNER_S_MAX
         while True:
@@ -239,12 +233,12 @@ class _MisdirectedError(Exception):
 async def _streamed(place: Path | PeerAddress, request: WholeRequest, receive: Receive, send: Send) -> bool | None:
     """Passes a request on; None where the answer is MISDIRECTED, of which the client gets nothing."""
 
-    async def look(response: LocalResponse) -> None:
+    async def look(response: local_http.LocalResponse) -> None:
         if await response.head() == MISDIRECTED:
             raise _MisdirectedError
 
     try:
-        await pass_on(place, request, receive, send, look)
+        await local_http.pass_on(place, request, receive, send, look)
     except _MisdirectedError:
         return None
     return True
@@ -272,7 +266,7 @@ class _PassedOn:
         if (number := partition_of(scope["headers"], self._owners.count)) is None:
             await self._app(scope, receive, send)
             return
-        if (request := await whole_request(scope, receive)) is None:
+        if (request := await local_http.whole_request(scope, receive)) is None:
             return
         target = request.target.decode("latin-1")
         question = DispatcherQuestion(request.method.decode(), target, request.body, Request(scope))
@@ -289,7 +283,7 @@ class _SubscriptionOwner:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         here = partition_of(scope["headers"], self._owners.count)
-        if (request := await whole_request(scope, receive)) is None:
+        if (request := await local_http.whole_request(scope, receive)) is None:
             return
         if here is not None:
             if not await self._owners.stream_here(here, request, receive, send):
@@ -383,8 +377,6 @@ async def _called(
 
 # --- records of events ----------------------------------------------------------------------------
 
-_decode: Final = msgspec.json.Decoder(EventRecords).decode
-
 
 class OwnerRefusedError(UnavailableError):
     """The owner of a partition cannot say what became of an event."""
@@ -409,7 +401,7 @@ class RemoteRecords:
 
     async def _ask(self, found: FoundEvent, target: int | None) -> KnownEvent:
         place = urlencode({PLACE: positions.write({found.partition: found.offset})})
-        question = DispatcherQuestion.of(self._client, target=f"{sent_path(self._client.scope)}?{place}")
+        question = DispatcherQuestion.of(self._client, target=f"{local_http.sent_path(self._client.scope)}?{place}")
         numbers = asked_for(target, self._reach.count)
         answers = await asyncio.gather(*(self._reach.ask(number, question) for number in numbers))
         records = {number: _records(number, answer) for number, answer in zip(numbers, answers, strict=True)}
@@ -418,6 +410,6 @@ class RemoteRecords:
 
 def _records(number: int, answer: WholeAnswer) -> EventRecords:
     if answer.is_good:
-        return _decode(answer.body)
+        return msgspec.json.decode(answer.body, type=EventRecords)
     status: Any = answer.content
     raise OwnerRefusedError(f"partition {number} of the outbox: {status.get('message') or answer.status}")

@@ -14,7 +14,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -59,7 +59,7 @@ class TargetStats(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """The counters of one trigger since `since` (RFC 3339); see `delivery.counts.TargetCounts`.
 
     `rate` is deliveries a second in the last minute, `backlog` those in memory, `lagging` whether the outbox has more,
-    `circuit` `closed` or `open`, `oldest_undelivered` when the oldest event in memory was stored.
+    `circuit` `closed` or `open`. `oldest_undelivered` is when the oldest event in memory was stored.
     """
 
     delivered: int
@@ -199,16 +199,8 @@ async def _oldest(state: TargetState, events: Events) -> str:
 # --- asking ---------------------------------------------------------------------------------------
 
 
-class TriggerCounters(Protocol):
-    """Knows the counters of triggers, wherever their dispatchers are."""
-
-    async def stats(self, names: frozenset[str]) -> dict[str, TargetStats]:
-        """The counters of triggers `namespace/name`; nothing of those whose dispatcher is away."""
-        ...
-
-
 class RemoteStats:
-    """See `TriggerCounters`; for one request, whose client must have the right to it at every server that is asked."""
+    """The counters of triggers, wherever their dispatchers are; for one request, whose client every server judges."""
 
     def __init__(self, reach: DispatcherReach, target_id: Callable[[ObjectKey], int | None], client: Request) -> None:
         self._reach = reach
@@ -216,6 +208,7 @@ class RemoteStats:
         self._client = client
 
     async def stats(self, names: frozenset[str]) -> dict[str, TargetStats]:
+        """Of triggers `namespace/name`; nothing of those whose dispatcher is away."""
         owned = await asyncio.to_thread(self._owned, names)
         found = await asyncio.gather(*(self._of_dispatcher(number, targets) for number, targets in owned.items()))
         return {name: stats for one in found for name, stats in one.items()}
@@ -230,7 +223,6 @@ class RemoteStats:
         return owned
 
     async def _of_dispatcher(self, number: int, targets: dict[str, int]) -> dict[str, TargetStats]:
-        """The counters of these triggers; nothing where their dispatcher does not answer."""
         query = urlencode({TARGETS: ",".join(map(str, targets.values()))}, safe=",")
         question = DispatcherQuestion("GET", f"{sent_path(self._client.scope)}?{query}", b"", self._client)
         if (reply := await _answer(self._reach, number, question, StatsReply)) is None:

@@ -90,10 +90,11 @@ async def _serve(context: child.Context, opened: OpenStore) -> None:
         rights = Rights(settings, store.objects)
         await asyncio.to_thread(rights.refresh)
         api = ControlApi(store.objects, url_policy(settings), rights.grants, not_counted=store.not_counted)
-        state = ControlState(ready.PartReport(settings.run_directory, context.part.name), store.objects, store.note)
+        report = ready.PartReport(settings.run_directory, context.part.name)
+        state = ControlState(report, store.objects, store.note)
 
         def on_end() -> None:
-            state.stopping()
+            report.ready(False)
             api.close()
 
         async with local_http.answering(UsersOfFronts(store.answers(api)), settings.control_socket):
@@ -224,9 +225,6 @@ class ControlState:
         """How far the compiling of stored filters is; empty when it is done."""
         self._compiling = progress
         self._report.note(progress)
-
-    def stopping(self) -> None:
-        self._report.ready(False)
 
     async def show(self) -> None:
         was: str | None = None

@@ -113,7 +113,6 @@ class MatchReceiver:
         return self._ends.end_offset(partition)
 
     def passed(self, partition: int) -> int:
-        """The offset below which every event of a partition has passed."""
         return self._passed.get(partition, 0)
 
 
@@ -299,7 +298,6 @@ class Dispatcher:
             await self._link.close()
 
     async def close(self) -> None:
-        """Write everything down: matches, what attempts in flight end with, cursors."""
         await self._outbox.close()
         await self.deliveries.stop(self._options.drain_s)
         _log.info("the dispatcher has stopped", unfinished=self.unfinished)

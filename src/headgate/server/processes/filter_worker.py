@@ -16,15 +16,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.filter.tools.trial import (
-    ExplainRequest,
-    FilterRequest,
-    TrialRequest,
-    convert_filter,
-    dialect_list,
-    explain_filter,
-    try_filter,
-)
+from headgate.filter.tools import trial
 from headgate.objects.kinds.kube_status import failure, failure_of
 from headgate_api.errors import HeadgateError
 from headgate_api.event.json_text import allow_deep_json
@@ -36,10 +28,10 @@ REQUEST_HEAD: Final = struct.Struct(">BI")
 ANSWER_HEAD: Final = struct.Struct(">HI")
 """Before the body of an answer: the status of HTTP, the length of the body."""
 RUNS: Final[Mapping[str, tuple[str, Callable[[bytes], msgspec.Struct]]]] = {
-    "test": ("POST", lambda body: try_filter(decode_as(body, TrialRequest, "the request"))),
-    "explain": ("POST", lambda body: explain_filter(decode_as(body, ExplainRequest, "the request"))),
-    "convert": ("POST", lambda body: convert_filter(decode_as(body, FilterRequest, "the request"))),
-    "dialects": ("GET", lambda _: dialect_list()),
+    "test": ("POST", lambda body: trial.try_filter(decode_as(body, trial.TrialRequest, "the request"))),
+    "explain": ("POST", lambda body: trial.explain_filter(decode_as(body, trial.ExplainRequest, "the request"))),
+    "convert": ("POST", lambda body: trial.convert_filter(decode_as(body, trial.FilterRequest, "the request"))),
+    "dialects": ("GET", lambda _: trial.dialect_list()),
 }
 """What can be asked, by which method of HTTP, and what answers it."""
 _ANSWERS: Final = tuple(answers for _, answers in RUNS.values())

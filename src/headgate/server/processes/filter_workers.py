@@ -1,11 +1,9 @@
-"""Trials of filters over HTTP: `/apis/headgate.dev/v1/filters/...`, each run in a small process beside the front.
+"""Trials of filters over HTTP, each run in a small process beside the front: a hostile filter costs its process.
 
-    POST .../filters/test       the filter on events
-    POST .../filters/explain    how it is matched
-    POST .../filters/convert    what it is in CEL
-    GET  .../filters/dialects   in which languages it can be written
-
-A hostile filter costs its process, and its author's turn: the runs of one user follow each other.
+POST /apis/headgate.dev/v1/filters/test       the filter on events
+POST /apis/headgate.dev/v1/filters/explain    how it is matched
+POST /apis/headgate.dev/v1/filters/convert    what it is in CEL
+GET  /apis/headgate.dev/v1/filters/dialects   in which languages it can be written
 """
 
 from __future__ import annotations
@@ -27,16 +25,8 @@ from headgate.objects.api.http import JSON, Handler, read_body
 from headgate.objects.api.queries import user_of
 from headgate.server.processes.filter_worker import ANSWER_HEAD, REQUEST_HEAD, RUNS
 from headgate.shares import FairPlaces
+from headgate_api import limits
 from headgate_api.errors import InvalidInputError, OverloadedError, UnavailableError
-from headgate_api.limits import (
-    FILTER_RUN_S_MAX,
-    FILTER_RUNS_MAX,
-    FILTER_RUNS_OF_USER_MAX,
-    FILTER_TRIAL_BYTES_MAX,
-    FILTER_WORKER_IDLE_S,
-    FILTER_WORKER_START_S_MAX,
-    FILTER_WORKERS_MAX,
-)
 from headgate_api.objects.kinds import OWN_API_VERSION
 
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/filters"
@@ -102,13 +92,13 @@ class _Turns:
 class FilterWorkers:
     """The processes of one front; made when they are needed. Lives on one event loop."""
 
-    def __init__(self, command: Sequence[str] = _COMMAND, run_s: float = FILTER_RUN_S_MAX) -> None:
+    def __init__(self, command: Sequence[str] = _COMMAND, run_s: float = limits.FILTER_RUN_S_MAX) -> None:
         self._command = command
         self._run_s = run_s
         self._free: list[_Worker] = []
-        self._room = asyncio.Semaphore(FILTER_WORKERS_MAX)
+        self._room = asyncio.Semaphore(limits.FILTER_WORKERS_MAX)
         self._users: dict[str, _Turns] = {}
-        self._places = FairPlaces("filter-runs", "FILTER_RUNS_MAX", FILTER_RUNS_MAX)
+        self._places = FairPlaces("filter-runs", "FILTER_RUNS_MAX", limits.FILTER_RUNS_MAX)
         self._ending: set[asyncio.Task[None]] = set()
         self._warming: asyncio.Task[None] | None = None
 
@@ -128,7 +118,7 @@ class FilterWorkers:
 
     async def run(self, user: str, run: str, body: bytes) -> tuple[int, bytes]:
         turns = self._users.get(user) or _Turns()
-        if turns.count >= FILTER_RUNS_OF_USER_MAX:
+        if turns.count >= limits.FILTER_RUNS_OF_USER_MAX:
             raise FilterRunsOverloadError(
                 f"{turns.count} trials of filters of the user {user!r} are under way (FILTER_RUNS_OF_USER_MAX)",
                 hint="send one after the other",
@@ -172,7 +162,7 @@ class FilterWorkers:
 
     def _keep(self, worker: _Worker) -> None:
         self._free.append(worker)
-        worker.idle = asyncio.get_running_loop().call_later(FILTER_WORKER_IDLE_S, self._retire, worker)
+        worker.idle = asyncio.get_running_loop().call_later(limits.FILTER_WORKER_IDLE_S, self._retire, worker)
 
     async def _started(self) -> _Worker:
         # Nothing of what the server knows by its environment, such as where its keys are.
@@ -181,7 +171,7 @@ class FilterWorkers:
         try:
             process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE, env=environment)
             worker = _Worker(process)
-            async with asyncio.timeout(FILTER_WORKER_START_S_MAX):
+            async with asyncio.timeout(limits.FILTER_WORKER_START_S_MAX):
                 await worker.answer()
         except BaseException as error:
             if worker is not None:
@@ -219,7 +209,7 @@ def filter_routes(workers: FilterWorkers) -> list[Route]:
 
     def handler(run: str) -> Handler:
         async def handle(request: Request) -> Response:
-            body = await read_body(request, bytes_max=FILTER_TRIAL_BYTES_MAX)
+            body = await read_body(request, bytes_max=limits.FILTER_TRIAL_BYTES_MAX)
             status, answer = await workers.run(user_of(request).name, run, body)
             return Response(answer, status, media_type=JSON)
 

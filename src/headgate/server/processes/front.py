@@ -7,7 +7,7 @@ import contextlib
 import functools
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ from headgate.ingress.front_link import FrontOwner, OwnerLink, RemotePartition
 from headgate.ingress.http_connection import BoundedHttpProtocol, Connections, TlsAcceptor, http_config
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import EventPartitions, Partitions
-from headgate.ingress.producers import Elsewhere, Producers, ProducerStreams
+from headgate.ingress.producers import Producers, ProducerStreams
 from headgate.ingress.publish_http import Ingress
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.ingress.publish_rpc import PublishRpc
@@ -89,7 +89,6 @@ class HttpListeners:
             raise
 
     def serve(self, app: ASGIApp) -> list[asyncio.Task[None]]:
-        """Begins to serve an application; the tasks end when `stop` is called, or one fails."""
         connections = Connections()
         protocol = functools.partial(BoundedHttpProtocol, connections)
         for address, sockets in self._bound:
@@ -110,7 +109,6 @@ class HttpListeners:
         return [*self._serving, *self._accepting]
 
     async def started(self) -> None:
-        """Waits until every address is served; raises what a server failed with."""
         for server, serving in zip(self._servers, self._serving, strict=True):
             while not (server.started or serving.done()):
                 await asyncio.sleep(0.01)
@@ -192,7 +190,12 @@ async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
         owners = {
             one: OwnerLink(settings.front_log_socket(one), number) for one in range(settings.fronts) if one != number
         }
-        producers = Producers(directory, number, _elsewhere(owners.values()) if owners else None)
+
+        async def elsewhere(broker: str, producer: str) -> dict[int, int]:
+            asked = [asyncio.to_thread(owner.newest, broker, producer) for owner in owners.values()]
+            return {partition: number for one in await asyncio.gather(*asked) for partition, number in one.items()}
+
+        producers = Producers(directory, number, elsewhere if owners else None)
         every = []
         for one in range(settings.partitions):
             if (commit := commits.get(one)) is None:
@@ -215,14 +218,6 @@ async def _close(log: FrontLog) -> None:
         await commit.close()
     await log.producers.try_snapshot(log.ends())
     await asyncio.to_thread(log.stored.close)
-
-
-def _elsewhere(owners: Iterable[OwnerLink]) -> Elsewhere:
-    async def newest(broker: str, producer: str) -> dict[int, int]:
-        asked = [asyncio.to_thread(owner.newest, broker, producer) for owner in owners]
-        return {partition: number for one in await asyncio.gather(*asked) for partition, number in one.items()}
-
-    return newest
 
 
 # --- the process ----------------------------------------------------------------------------------
@@ -281,7 +276,7 @@ class FrontStore:
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
-"""Opens the store of a front for as long as a block lasts; the event says that the process is told to stop."""
+"""The event says that the process is told to stop."""
 
 
 @contextlib.asynccontextmanager
@@ -353,9 +348,8 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         work = (*following, sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
         await http.started()
-        consuming = store.calls or rpc.to_dispatchers(
-            settings, DispatcherGroup(LocalDispatchers(settings), store.objects).owner_of_call
-        )
+        group = DispatcherGroup(LocalDispatchers(settings), store.objects)
+        consuming = store.calls or rpc.to_dispatchers(settings, group.owner_of_call)
         publishing = PublishRpc(intake, store.producers).service()
         async with rpc.front(settings, publishing, consuming, number, http.certificate, authentication, authorization):
             report.ready(True)

@@ -282,10 +282,10 @@ class DeliveryMeans:
 class ShardState:
     """Where a shard's events, rows and state are.
 
-    Lagging targets read `backlog`, subscriptions `rows`, which stand where `places` says; rows below `durable` are on
-    disk. `in_force` gives, of each partition that is being matched, where matching stands and by which generation.
-    Each file in `own` gets a committer, which ends its transactions; None: SQLite alone does. Transactions of cursors
-    are `flush_s` apart at least; they and dead letters wait for `when_durable`, behind their rows of the outbox.
+    Lagging targets read `backlog`, subscriptions `rows`, which are where `places` says; rows below `durable` are on
+    disk. `in_force` gives, of each partition that is matched, where that stands and by which generation. Each file in
+    `own` gets a committer for its transactions; None: SQLite alone. Those of cursors are `flush_s` apart, behind
+    `when_durable`.
     """
 
     own: DispatcherDirectory

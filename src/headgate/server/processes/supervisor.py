@@ -159,7 +159,7 @@ class Supervisor:
         self._on_ready(time.monotonic() - started)
 
     async def _drain(self) -> bool:
-        """Stops role after role; True when each ended by itself in its time, see `DRAIN`."""
+        """True when each ended by itself in its time, see `DRAIN`."""
         giving_up = asyncio.get_running_loop().call_later(limits.FORK_AT_STOP_S_MAX, self._zygote.give_up)
         async with self._starting:  # the process that was just being started is known now, and no other follows
             giving_up.cancel()

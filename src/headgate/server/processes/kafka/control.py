@@ -53,7 +53,6 @@ from headgate_api.limits import OBJECT_LEAD_PAUSE_S
 
 _GROUP: Final = "control"
 """The consumer group of the election, behind the prefix of topics."""
-_OTHER_FILES: Final = 1_024
 _log = structlog.get_logger(__name__)
 
 Duty = Callable[[], Awaitable[object]]
@@ -185,7 +184,7 @@ class Leadership:
             await asyncio.sleep(OBJECT_LEAD_PAUSE_S)
 
     async def _term(self, duties: Sequence[Duty]) -> None:
-        """Does the duties until the lead is lost; UnavailableError when Kafka or SQLite does not work."""
+        """UnavailableError when Kafka or SQLite does not work."""
         tasks = [asyncio.ensure_future(duty()) for duty in duties]
         try:
             while self._objects.is_leading:

@@ -180,7 +180,7 @@ class KafkaDispatcher:
         _log.error("the outbox was trimmed before it was read", partition=partition, first=first, end=end)
 
     def _on_loop(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs on the event loop; this thread waits for it."""
+        """This thread waits for it."""
         asyncio.run_coroutine_threadsafe(work, self._loop).result(limits.REBALANCE_S_MAX)
 
     # --- on the event loop ------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 import structlog
@@ -29,9 +28,6 @@ class ServerNumbers(msgspec.Struct, frozen=True):
 
     parts: list[PartView]
     counted: Snapshot
-
-
-_decode: Final = msgspec.msgpack.Decoder(ServerNumbers).decode
 
 
 async def tell_numbers(settings: Settings, config: KafkaConfig) -> None:
@@ -67,7 +63,7 @@ class ServersNumbers:
         if server == self._own:
             return
         try:
-            found = _decode(value) if value is not None else None
+            found = msgspec.msgpack.decode(value, type=ServerNumbers) if value is not None else None
         except (msgspec.DecodeError, RecursionError) as error:
             _log.warning("the numbers of a server are passed over", server=server, why=str(error))
             return

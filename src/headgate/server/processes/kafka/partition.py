@@ -22,17 +22,12 @@ from starlette.routing import Router
 from starlette.types import ASGIApp
 
 from headgate.backend.config import KafkaConfig
+from headgate.backend.kafka import partition_views
 from headgate.backend.kafka.changelog import ChangelogCommitter, ChangelogWriter, restore_all
 from headgate.backend.kafka.events import TopicEvents, shared_event
 from headgate.backend.kafka.outbox_records import Checkpoint, OutboxEvent, OutboxPage
 from headgate.backend.kafka.outbox_walk import CheckpointedCursors, Checkpoints, KnownPlace, TopicBacklog
-from headgate.backend.kafka.partition_views import (
-    CheckpointRowPlaces,
-    OutboxLookups,
-    PartitionRecords,
-    RowsAhead,
-    in_force,
-)
+from headgate.backend.kafka.partition_views import OutboxLookups, PartitionRecords
 from headgate.backend.kafka.runs import RunReports
 from headgate.backend.kafka.target_reports import PartitionReports
 from headgate.delivery.scheduler import Scheduler
@@ -181,11 +176,11 @@ class PartitionDispatcher:
             own=own,
             events=means.events,
             backlog=backlog,
-            rows=RowsAhead(backlog),
-            places=CheckpointRowPlaces(checkpoints, stored_end),
+            rows=partition_views.RowsAhead(backlog),
+            places=partition_views.CheckpointRowPlaces(checkpoints, stored_end),
             cursors=cursors,
             reports=reports,
-            in_force=partial(in_force, checkpoints),
+            in_force=partial(partition_views.in_force, checkpoints),
             committer=partial(ChangelogCommitter, self._writer),
             flush_s=limits.CHANGELOG_FLUSH_S,
         )

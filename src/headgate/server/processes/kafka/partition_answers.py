@@ -31,10 +31,8 @@ from headgate_api import limits, positions
 from headgate_api.errors import HeadgateError, InvalidInputError, NotFoundError, UnavailableError
 
 # --- records --------------------------------------------------------------------------------------
-# What the owner of an outbox partition answers of an event: its records, on the paths of `why` and `trace`.
-#
-# Who asks it is the control process of a server of the deployment, for a client and by his rights.
-# The query names a place in the topic `events`: the event there must be one of the broker that the path is about.
+# On the paths of `why` and `trace`, for the control process of a server, on behalf of a client and by his rights. The
+# query names a place in the topic `events`: the event there must be one of the broker that the path is about.
 
 
 class NoSuchEventError(NotFoundError):
@@ -90,10 +88,8 @@ def _named(request: Request) -> str:
 
 
 # --- questions -----------------------------------------------------------------------------------
-# What a dispatcher on Kafka answers on its socket: questions about one of its partitions, `/partitions/N/...`.
-#
-# Behind the prefix are the paths that a dispatcher of one machine has. A partition that is not here, or not yet, is
-# answered with 421 (Misdirected Request): nothing was done, and who asks looks for its owner anew.
+# On the socket of a dispatcher, `/partitions/N/...`: behind the prefix are the paths that one of one machine has. For a
+# partition that is not here the answer is 421 (Misdirected Request): who asks looks for its owner anew.
 
 
 class OwnedPartition(Protocol):
