@@ -82,17 +82,22 @@ class Fake:
         if self.breaks(name):
             raise BrokenError(name)
 
-    async def check(self, context) -> None:
+    async def first(self, context, type_):
+        """A call's first message, which is answered with `status` where there is one.
+
+        It is read before: gRPC gives a client whose message is still under way an error of its own (STATUS_LOST).
+        """
         self.streams += 1
+        message = type_.FromString(await context.read())
         if self.status is not None:
             code, details, metadata = self.status
             await context.abort(code, details, metadata)
+        return message
 
     # --- publish --------------------------------------------------------------------------------------
 
     async def publish(self, context) -> None:
-        await self.check(context)
-        opening = pb.PublishRequest.FromString(await context.read()).open
+        opening = (await self.first(context, pb.PublishRequest)).open
         self.point("open")
         number = self.newest.get(opening.producer, -1) + 1 + self.taken_over if opening.producer else 0
         await send(context, pb.PublishResponse(opened=pb.PublishResponse.Opened(next_sequence=number)))
@@ -131,8 +136,7 @@ class Fake:
 
     async def read(self, context) -> None:
         """The log of one partition; two events a response, as far as credits go."""
-        await self.check(context)
-        request = pb.ReadRequest.FromString(await context.read())
+        request = await self.first(context, pb.ReadRequest)
         opening = request.open
         start = getattr(opening, "from")
         self.starts.append((start, opening.first))
@@ -171,8 +175,7 @@ class Fake:
 
     async def subscribe(self, context) -> None:
         """Hands out what is not acknowledged, in order, again to whoever comes next."""
-        await self.check(context)
-        request = pb.SubscribeRequest.FromString(await context.read())
+        request = await self.first(context, pb.SubscribeRequest)
         assert request.open.consumer
         self.point("open")
         await send(context, pb.SubscribeResponse(epoch=self.epoch, active=True))
