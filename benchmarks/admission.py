@@ -41,10 +41,11 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
-from headgate.objects.api.admission import SERVER, Admission
+from headgate.objects.api.admission import Admission
 from headgate.objects.api.grants import Grants
-from headgate.objects.api.together import TogetherApply
+from headgate.objects.api.together import TogetherApi
 from headgate.objects.kinds.egress import UrlPolicy
+from headgate.objects.kinds.managers import WriteOptions
 from headgate.objects.kinds.routing import RoutingTable, Target
 from headgate.objects.store.store import Store
 from headgate.testing.server import Server, parts_of
@@ -131,12 +132,12 @@ def admit(scratch: Path, count: int, threads: int) -> Result:
 
 def admit_together(scratch: Path, count: int) -> Result:
     store = Store.open(scratch / "control-together.db")
-    together = TogetherApply(Admission(store), Grants(store, UrlPolicy()))
+    together = TogetherApi(Admission(store), Grants(store, UrlPolicy()))
     compile_cel.cache_clear()
     watch = Watch()
     for first in range(0, count, APPLY_OBJECTS_MAX):
         documents = [trigger(number) for number in range(first, min(first + APPLY_OBJECTS_MAX, count))]
-        for one in together.apply(Kind.TRIGGER, documents, namespace="default", by=SERVER):
+        for one in together.apply(Kind.TRIGGER, documents, WriteOptions(), namespace="default"):
             if isinstance(one, HeadgateError):
                 raise one
     result = watch.result(f"admitted {APPLY_OBJECTS_MAX} together", count)

@@ -16,6 +16,7 @@ from headgate.log.format import Codec
 from headgate.objects.api import http
 from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.decode import check_shape, decode_object
+from headgate.objects.kinds.managers import WriteOptions
 from headgate.objects.kinds.patches import merge_patch
 from headgate.objects.kinds.specs import DEFAULT_RULE, LogRule, log_rule
 from headgate_api.errors import InvalidInputError
@@ -175,17 +176,17 @@ def test_unknown_fields(admission: Admission) -> None:
     document = trigger(brokr="x") | {"extra": 1}
     with pytest.raises(MalformedObjectError, match=r'strict decoding error: unknown field "spec.brokr"'):
         admission.create(Kind.TRIGGER, document)
-    warned = admission.create(Kind.TRIGGER, document, validation=FieldValidation.WARN)
+    warned = admission.create(Kind.TRIGGER, document, WriteOptions(validation=FieldValidation.WARN))
     assert sorted(warned.warnings) == ['unknown field "extra"', 'unknown field "spec.brokr"']
     document["metadata"] = {"name": "t2"}
-    assert admission.create(Kind.TRIGGER, document, validation=FieldValidation.IGNORE).warnings == ()
+    assert admission.create(Kind.TRIGGER, document, WriteOptions(validation=FieldValidation.IGNORE)).warnings == ()
 
 
 @pytest.mark.parametrize("validation", list(FieldValidation))
 def test_no_validation_level_lets_a_filter_fail_open(admission: Admission, validation: FieldValidation) -> None:
     for spec in ({"filter": {"expresion": "false"}}, {"filters": [{"exakt": {"type": "a"}}]}, {"filters": [{}]}):
         with pytest.raises(InvalidObjectError):
-            admission.create(Kind.TRIGGER, trigger(**spec), validation=validation)
+            admission.create(Kind.TRIGGER, trigger(**spec), WriteOptions(validation=validation))
 
 
 def test_what_typed_clients_send_is_taken(admission: Admission) -> None:

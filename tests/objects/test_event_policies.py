@@ -13,7 +13,7 @@ from headgate.objects.api.admission import Admission
 from headgate.objects.api.bootstrap import bootstrap
 from headgate.objects.api.grants import Grants
 from headgate.objects.kinds.egress import UrlPolicy
-from headgate.objects.kinds.managers import Manager
+from headgate.objects.kinds.managers import Manager, WriteOptions
 from headgate.objects.kinds.status import ServerUrls
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.store import Store
@@ -230,8 +230,8 @@ def test_who_writes_a_policy_has_the_right_to_publish(store: Store) -> None:
         Admission(store).create(Kind.ROLE_BINDING, binding)
     document = policy(from_=[{"sub": "*"}])
     with pytest.raises(ForbiddenError, match="brokers/events"):
-        admission.create(Kind.EVENT_POLICY, document, by=Manager("kubectl", user=eve))
-    made = admission.create(Kind.EVENT_POLICY, document, by=Manager("kubectl", user=ann)).obj
+        admission.create(Kind.EVENT_POLICY, document, WriteOptions(Manager("kubectl", user=eve)))
+    made = admission.create(Kind.EVENT_POLICY, document, WriteOptions(Manager("kubectl", user=ann))).obj
     assert made.metadata.annotations["eventing.knative.dev/creator"] == "ann"
 
     Admission(store).create(Kind.TRIGGER, trigger("there"), namespace="other")
@@ -240,7 +240,7 @@ def test_who_writes_a_policy_has_the_right_to_publish(store: Store) -> None:
         ref = CRM["ref"] | {"name": name, "namespace": "other"}
         document = policy("looks", from_=[{"ref": ref}])
         with pytest.raises(ForbiddenError, match='cannot get resource "triggers"') as refused:
-            admission.create(Kind.EVENT_POLICY, document, by=Manager("kubectl", user=ann))
+            admission.create(Kind.EVENT_POLICY, document, WriteOptions(Manager("kubectl", user=ann)))
         refusals.append(refused.value.message.replace(name, ""))
     assert refusals[0] == refusals[1], "an answer tells whether another team's trigger exists"
 

@@ -12,6 +12,7 @@ import pytest
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import filter_cost
 from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.managers import WriteOptions
 from headgate.objects.kinds.quotas import (
     DEAD_LETTERS,
     FILTER_COST,
@@ -140,7 +141,7 @@ def test_every_quota_of_the_namespace_counts_and_no_other(admission: Admission) 
     with pytest.raises(ExceededQuotaError, match="exceeded quota: narrow, "):
         admission.create(Kind.TRIGGER, trigger("t2"))
     with pytest.raises(ExceededQuotaError):
-        admission.create(Kind.TRIGGER, trigger("t2"), dry_run=True)
+        admission.create(Kind.TRIGGER, trigger("t2"), WriteOptions(dry_run=True))
     admission.create(Kind.TRIGGER, trigger("t2"), namespace="other")
     admission.store.delete(ObjectKey(Kind.TRIGGER, "default", "t1"))
     admission.create(Kind.TRIGGER, trigger("t2"))

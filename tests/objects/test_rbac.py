@@ -12,7 +12,7 @@ from headgate.objects.api import kubernetes_pb2 as pb
 from headgate.objects.api.admission import Admission
 from headgate.objects.api.bootstrap import AUTO_UPDATE, ROLES, bootstrap
 from headgate.objects.api.http import decode_protobuf
-from headgate.objects.kinds.managers import APPLY, Manager
+from headgate.objects.kinds.managers import APPLY, Manager, WriteOptions
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import RbacCopy
 from headgate_api import limits
@@ -144,9 +144,9 @@ def test_a_copy_follows_every_write(admission: Admission, store: Store) -> None:
 
 def test_an_apply_owns_rules_and_subjects(admission: Admission) -> None:
     key = ObjectKey(Kind.ROLE, "default", "r")
-    first = admission.server_side_apply(key, role(), by=Manager("one", APPLY))
+    first = admission.server_side_apply(key, role(), WriteOptions(Manager("one", APPLY)))
     assert first.outcome == "created"
-    changed = admission.server_side_apply(key, role(verbs=["list"]), by=Manager("one", APPLY))
+    changed = admission.server_side_apply(key, role(verbs=["list"]), WriteOptions(Manager("one", APPLY)))
     assert bytes(changed.obj.metadata.managed_fields[0].fields_v1) == b'{"f:rules":{}}'
 
 

@@ -24,7 +24,7 @@ from headgate.storage.keyring import (
     NoSecretsKeyError,
     SealedError,
     SecretsKeyError,
-    key_name,
+    head_of,
     keyring_of,
     parsed,
 )
@@ -229,7 +229,7 @@ def test_another_first_key_encrypts_all_anew_and_then_the_old_one_may_go(tmp_pat
     since = store.counters.version()
     store.close()
     old, new = KEYS, bytes(reversed(range(32)))
-    assert {key_name(body) for body in sealed(tmp_path)} == {"k1"}
+    assert {head_of(body).key for body in sealed(tmp_path)} == {"k1"}
     both = Keyring({"k2": new, "k1": bytes(range(32))})
     store = Store.open(tmp_path / "control.db", keys=both)
     store.secrets.check_keys()
@@ -240,7 +240,7 @@ def test_another_first_key_encrypts_all_anew_and_then_the_old_one_may_go(tmp_pat
     assert slices == 3
     assert store.counters.version() == since  # nobody's watch sees a change
     store.close()
-    assert {key_name(body) for body in sealed(tmp_path)} == {"k2"}
+    assert {head_of(body).key for body in sealed(tmp_path)} == {"k2"}
     store = Store.open(tmp_path / "control.db", keys=Keyring({"k2": new}))
     store.secrets.check_keys()
     found = store.get(ObjectKey(Kind.SECRET, "default", "s7"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.objects.api.admission import Admission
-from headgate.objects.kinds.managers import Manager, managers_of
+from headgate.objects.kinds.managers import Manager, WriteOptions, managers_of
 from headgate_api.limits import FIELD_MANAGER_CHARS_MAX, UPDATE_MANAGERS_MAX
 from headgate_api.objects.errors import ApplyConflictError
 from headgate_api.objects.kinds import API_VERSION, Kind, ObjectKey
@@ -129,9 +129,9 @@ def test_an_object_from_before_has_an_owner_of_everything(admission: Admission) 
         "metadata": {"name": "default", "annotations": {"eventing.knative.dev/broker.class": "Other"}},
     }
     with pytest.raises(ApplyConflictError, match="before-first-apply"):
-        admission.server_side_apply(key, other, by=Manager("a", "Apply"))
+        admission.server_side_apply(key, other, WriteOptions(Manager("a", "Apply")))
     other["metadata"] = {"name": "default", "labels": {"a": "b"}}
-    made = admission.server_side_apply(key, other, by=Manager("a", "Apply")).obj
+    made = admission.server_side_apply(key, other, WriteOptions(Manager("a", "Apply"))).obj
     assert set(managers_of(made)) == {("a", "Apply"), ("before-first-apply", "Update")}
 
 
@@ -149,7 +149,7 @@ def test_many_updates_share_an_owner(admission: Admission) -> None:
     for number in range(UPDATE_MANAGERS_MAX + 5):
         document = json.loads(json.dumps(trigger()))
         document["metadata"]["labels"] = {f"l{n}": "x" for n in range(number + 1)}
-        admission.replace(T1, document, by=Manager(f"m{number}"))
+        admission.replace(T1, document, WriteOptions(Manager(f"m{number}")))
     found = managers_of(admission.store.get(T1))
     assert len(found) == UPDATE_MANAGERS_MAX
     assert ("ancient-changes", "Update") in found

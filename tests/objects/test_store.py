@@ -15,6 +15,7 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import SCAN_CANDIDATE, CompiledFilter
 from headgate.objects.api import bootstrap
 from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.managers import WriteOptions
 from headgate.objects.kinds.routing import TargetReport
 from headgate.objects.store import plans
 from headgate.objects.store.plans import FilterCompiler, PlanDecoder, encode_plan
@@ -90,7 +91,7 @@ def test_a_stale_resource_version_is_a_conflict(admission: Admission) -> None:
 
 def test_a_dry_run_leaves_no_trace(admission: Admission) -> None:
     before = admission.store.counters.all()
-    made = admission.create(Kind.TRIGGER, trigger(filter=GOLD), dry_run=True).obj
+    made = admission.create(Kind.TRIGGER, trigger(filter=GOLD), WriteOptions(dry_run=True)).obj
     assert made.metadata.uid
     assert admission.store.counters.all() == before
     with pytest.raises(ObjectNotFoundError):

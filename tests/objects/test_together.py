@@ -16,9 +16,9 @@ from headgate.auth.user import authenticated
 from headgate.objects.api.admission import Admission, Admitted
 from headgate.objects.api.bootstrap import bootstrap
 from headgate.objects.api.grants import Grants
-from headgate.objects.api.together import Result, TogetherApply
+from headgate.objects.api.together import Result, TogetherApi
 from headgate.objects.kinds.egress import UrlPolicy
-from headgate.objects.kinds.managers import Manager
+from headgate.objects.kinds.managers import Manager, WriteOptions
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import RbacCopy
 from headgate.storage.commit import SqliteCommitter
@@ -56,13 +56,13 @@ def store(tmp_path: Path, commits: Commits) -> Iterator[Store]:
     opened.close()
 
 
-def together(store: Store, grants: Grants | None = None) -> TogetherApply:
+def together(store: Store, grants: Grants | None = None) -> TogetherApi:
     grants = grants or Grants(store, UrlPolicy())
-    return TogetherApply(Admission(store, grants=grants), grants)
+    return TogetherApi(Admission(store, grants=grants), grants)
 
 
 def applied(store: Store, *documents: object, **options: Any) -> list[Result]:
-    return together(store).apply(Kind.TRIGGER, documents, namespace="default", by=BY, **options)
+    return together(store).apply(Kind.TRIGGER, documents, WriteOptions(BY, **options), namespace="default")
 
 
 def words(results: list[Result]) -> list[str]:
@@ -94,7 +94,7 @@ def test_together_and_alone_make_the_same_objects(store: Store, tmp_path: Path) 
     applied(store, *documents)
     other = Store.open(tmp_path / "other.db")
     for document in documents:
-        Admission(other).create(Kind.TRIGGER, document, by=BY)
+        Admission(other).create(Kind.TRIGGER, document, WriteOptions(BY))
     there = [json.loads(one.body) for one in store.page(Kind.TRIGGER).items]
     alone = [json.loads(one.body) for one in other.page(Kind.TRIGGER).items]
     for one in (*there, *alone):
@@ -206,7 +206,7 @@ def test_who_may_change_may_not_therefore_create(store: Store) -> None:
         authenticated("eve"), Attributes("patch", "eventing.knative.dev", "triggers", "", "default")
     ).allowed
     documents = [wanting("old", "b"), wanting("new")]
-    results = together(store, grants).apply(Kind.TRIGGER, documents, namespace="default", by=eve)
+    results = together(store, grants).apply(Kind.TRIGGER, documents, WriteOptions(eve), namespace="default")
     assert words(results) == ["configured", ForbiddenError.__name__]
     assert stored(store, "old").metadata.annotations["eventing.knative.dev/lastModifier"] == "eve"
 
@@ -297,4 +297,4 @@ def test_an_error_that_may_pass_is_one_of_the_whole_request(store: Store, monkey
     grants = Grants(store, UrlPolicy())
     monkeypatch.setattr(grants, "judge_create", fail)
     with pytest.raises(Passing):
-        together(store, grants).apply(Kind.TRIGGER, [wanting("t1")], namespace="default", by=BY)
+        together(store, grants).apply(Kind.TRIGGER, [wanting("t1")], WriteOptions(BY), namespace="default")

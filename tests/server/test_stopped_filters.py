@@ -13,7 +13,7 @@ from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.routing import TargetReport
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.store import Store
-from headgate.objects.store.target_reports import StoppedFilter
+from headgate.objects.store.targets import StoppedFilter
 from headgate.observe.history import BrokerCount, NumbersHistory
 from headgate.server.peers.target_stats import MatchCount
 from headgate.server.stopped_filters import MatchCounters, StoppedFilters, StoppedFiltersWatch

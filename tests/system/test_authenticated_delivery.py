@@ -15,7 +15,7 @@ import jwt
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from headgate.storage.keyring import key_name
+from headgate.storage.keyring import head_of
 from headgate.testing.server import ApiError, Server, condition, free_port
 from tests.objects.test_secrets import files_with, sealed
 from tests.support import eventually, times
@@ -221,5 +221,5 @@ def test_no_file_holds_them_and_a_killed_server_has_them_again(server: Server) -
         eventually(lambda: "2" in subscriber.ids("late"))
         assert subscriber.at("late")[-1].headers["authorization"] == "Bearer first-clear-token-late"
         eventually(
-            lambda: {key_name(body) for body in sealed(server.data)} == {"k2"}, lambda: "encrypted by the old key"
+            lambda: {head_of(body).key for body in sealed(server.data)} == {"k2"}, lambda: "encrypted by the old key"
         )

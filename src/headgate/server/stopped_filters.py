@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from headgate.objects.store.store import Store
-from headgate.objects.store.target_reports import StoppedFilter
+from headgate.objects.store.targets import StoppedFilter
 from headgate.objects.store.writes import kube_time
 from headgate.observe.history import NumbersHistory, grown
 from headgate.observe.logs import Recurring

@@ -1,8 +1,12 @@
 """How a transaction of an SQLite file becomes durable: the interface, SQLite's own commit, and the record of commits.
 
-SQLite takes a damaged write-ahead log for a shorter one. So each commit counts in a row of the database, and its number
-is written to `NAME-commits` before the commit is answered: a database whose row is below it has lost commits. The seal
-in that file has checksums of the database's pages; it holds while the page with the row is the sealed one.
+SQLite takes the first frame of a write-ahead log with a wrong checksum for the log's end, and a log that is gone for
+none. What was committed behind it is then gone without a word. So each commit counts in a row of the database, and the
+number is written to `NAME-commits` beside it once the commit is on disk: a database whose row is below it has lost
+commits. An older number, which a power cut may leave, is a weaker check and never a false alarm.
+
+Pages of the database itself have no checksums in SQLite. A checkpoint of all changes writes theirs there (the seal). It
+holds while the page with the row, which each commit changes, is the sealed one in the file.
 docs/adr/0037-a-start-knows-how-far-it-was-committed.md has the reasons.
 """
 
@@ -175,6 +179,7 @@ class CommitRecord:
 
     @property
     def wants_checkpoint(self) -> bool:
+        """Whether the write-ahead log has become large."""
         if self._index < 0:
             self._index = os.open(self._path.with_name(f"{self._path.name}-shm"), os.O_RDONLY | os.O_CLOEXEC)
         frames = int.from_bytes(os.pread(self._index, 4, _INDEX_FRAMES_AT), sys.byteorder)
@@ -230,6 +235,7 @@ class CommitRecord:
         os.ftruncate(self._record, _SEAL_AT + len(content))
 
     def close(self) -> None:
+        """Lets the files go, behind the database's connection."""
         if self._timer is not None:
             self._timer.cancel()
         self._sync()
@@ -251,18 +257,15 @@ class Committer(Protocol):
     @property
     def is_synced(self) -> bool:
         """Whether every transaction that ended is durable."""
-        ...
 
     def attach(self, connection: sqlite3.Connection) -> None:
         """Takes the connection that writes; called once, outside of a transaction."""
-        ...
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """Opens a transaction that sees every earlier one.
 
         Raises UnavailableError when this process may not write now; no transaction is open then.
         """
-        ...
 
     def commit(self, connection: sqlite3.Connection) -> None:
         """Makes everything that the open transaction changed durable, as a whole, and ends the transaction.
@@ -270,11 +273,9 @@ class Committer(Protocol):
         After an error the caller rolls back what is still open: this process then reads nothing of it. The message of
         an UnavailableError says when it is not known whether the changes are stored.
         """
-        ...
 
     def detach(self, connection: sqlite3.Connection) -> None:
         """Closes the connection that writes; no transaction is open."""
-        ...
 
 
 class SqliteCommitter:

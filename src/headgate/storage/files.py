@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,51 +12,28 @@ PARENT: Final = "dispatcher"
 """In the data directory: a directory for each dispatcher, by its number."""
 
 
-@dataclass(frozen=True, slots=True)
 class DispatcherDirectory:
     """One dispatcher's directory. It alone writes there."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path
+        self.outbox: Final = path / "outbox"
+        """The matches for its targets: a partition of the chunk log."""
+        self.cursors: Final = path / "dispatch.db"
+        self.dead_letters: Final = path / "deadletters.db"
+        self.replays: Final = path / "replays.db"
+        self.subscriptions: Final = path / "subscriptions.db"
+        """Where the consumers of its subscriptions stand."""
+        self.reports: Final = path / "reports.db"
+        """On Kafka, what was found of its targets."""
+        self.attempts: Final = path / "attempts"
+        self.floor: Final = path / "floor.json"
+        """What its first rows need of the log, after a change of the number of dispatchers."""
 
     @classmethod
     def of(cls, data: Path, number: int) -> DispatcherDirectory:
         """That of a dispatcher, by its number from 0 on, in a data directory."""
         return cls(data / PARENT / str(number))
-
-    @property
-    def outbox(self) -> Path:
-        """The matches for its targets: a partition of the chunk log."""
-        return self.path / "outbox"
-
-    @property
-    def cursors(self) -> Path:
-        return self.path / "dispatch.db"
-
-    @property
-    def dead_letters(self) -> Path:
-        return self.path / "deadletters.db"
-
-    @property
-    def replays(self) -> Path:
-        return self.path / "replays.db"
-
-    @property
-    def subscriptions(self) -> Path:
-        return self.path / "subscriptions.db"
-
-    @property
-    def reports(self) -> Path:
-        """On Kafka, what was found of its targets."""
-        return self.path / "reports.db"
-
-    @property
-    def attempts(self) -> Path:
-        return self.path / "attempts"
-
-    @property
-    def floor(self) -> Path:
-        """What its first rows need of the log, after a change of the number of dispatchers."""
-        return self.path / "floor.json"
 
 
 def directories_of(data: Path, dispatchers: int) -> tuple[DispatcherDirectory, ...]:

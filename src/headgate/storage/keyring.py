@@ -59,8 +59,8 @@ class SealedError(UnavailableError):
     code = "secret-sealed"
 
 
-class _Head(msgspec.Struct, frozen=True):
-    """The first line of a sealed text."""
+class Head(msgspec.Struct, frozen=True):
+    """The first line of a sealed text: the name of the key that it needs, and the uid that it is bound to."""
 
     sealed: int
     key: str
@@ -68,7 +68,7 @@ class _Head(msgspec.Struct, frozen=True):
     nonce: str
 
 
-_HEAD: Final = msgspec.json.Decoder(_Head)
+_HEAD: Final = msgspec.json.Decoder(Head)
 
 
 class Keyring:
@@ -87,7 +87,7 @@ class Keyring:
     def seal(self, text: bytes, *, path: str, uid: str) -> bytes:
         """Encrypt a text by the first key, with a nonce of its own; it opens for this path and uid alone."""
         nonce = os.urandom(_NONCE_BYTES)
-        head = _Head(_FORM, self.first, uid, base64.b64encode(nonce).decode())
+        head = Head(_FORM, self.first, uid, base64.b64encode(nonce).decode())
         sealed = self._ciphers[self.first].encrypt(nonce, text, _bound(path, uid))
         return msgspec.json.encode(head) + b"\n" + sealed
 
@@ -118,22 +118,11 @@ def _damaged(path: str) -> SealedError:
     )
 
 
-def key_name(sealed: bytes) -> str:
-    """The name of the key that a sealed text needs; empty where it does not say."""
-    head = _head_of(sealed)
-    return head.key if head is not None else ""
-
-
-def uid_of(sealed: bytes) -> str:
-    """The uid that a sealed text is bound to; empty where it does not say."""
-    head = _head_of(sealed)
-    return head.uid if head is not None else ""
-
-
-def _head_of(sealed: bytes) -> _Head | None:
+def head_of(sealed: bytes) -> Head:
+    """The first line of a sealed text; empty where it cannot be read."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         return _HEAD.decode(sealed.partition(b"\n")[0])
-    return None
+    return Head(0, "", "", "")
 
 
 def _bound(path: str, uid: str) -> bytes:

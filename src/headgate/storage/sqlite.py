@@ -40,9 +40,12 @@ LOSSES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """The files by name, and what it costs to go on without one."""
+
+
 TABLES_VERSION: Final = 1
 """Of the tables of every file but control.db."""
 BUSY_TIMEOUT_MS: Final = 10_000
+"""How long others may hold a database."""
 _BUSY_PAUSE_S: Final = 0.01
 COPY_BUSY_MS: Final = 30_000
 """How long a copy waits for another process."""
@@ -228,6 +231,7 @@ def check_commits(path: Path, *, is_at_rest: bool = False) -> None:
 
 
 def _commits(path: Path, *, is_at_rest: bool) -> int:
+    """The commits that a file counts itself; 0 before the first one."""
     if is_missing(path):
         return 0
     with read_only(path, is_at_rest=is_at_rest) as connection:
@@ -347,12 +351,14 @@ class StoreFile:
 
     @property
     def is_synced(self) -> bool:
+        """Whether every transaction that ended is durable."""
         return self._committer.is_synced
 
     def close(self) -> None:
         self._committer.detach(self._connection)
 
     def _last_id(self, table: str) -> int:
+        """The highest id that a table with AUTOINCREMENT ever gave."""
         found = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
         return int(found[0]) if found else 0
 

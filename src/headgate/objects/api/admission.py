@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 import msgspec
@@ -22,14 +23,17 @@ from headgate.objects.kinds.decode import Decoded, check_shape, decode_object
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.event_policies import policy_with_defaults
 from headgate.objects.kinds.managers import (
+    MANIFESTS,
     Manager,
     Managers,
+    WriteOptions,
     applied,
     given_managers,
     made_by,
     managers_of,
     owned,
     updated,
+    with_metadata,
 )
 from headgate.objects.kinds.patches import DocumentChange, change_of, patched
 from headgate.objects.kinds.quotas import not_counted_causes, quota_with_defaults
@@ -65,7 +69,6 @@ from headgate_api.objects.kinds import (
     EventPolicy,
     EventType,
     Kind,
-    Metadata,
     Object,
     ObjectKey,
     RbacRole,
@@ -78,12 +81,9 @@ from headgate_api.objects.kinds import (
 )
 
 _LOCAL: Final = UrlPolicy()
+_PLAIN: Final = WriteOptions()
 WRITE_ATTEMPTS_MAX: Final = 20
 """How often a write without resourceVersion is retried when another writer came between."""
-SERVER: Final = Manager("headgate")
-"""Owns what the server writes by itself."""
-MANIFESTS: Final = Manager("headgate-manifests")
-"""Owns what came from files at the start."""
 _Made: TypeAlias = "tuple[Decoded, CompiledFilter | None, Managers | None]"
 
 
@@ -99,10 +99,8 @@ class Admitted:
 class Admission:
     """The only way of objects into the store. Every method may block: call it in a thread.
 
-    The methods that write take `by`: who writes; `validation`: what unknown fields do; `dry_run`: do everything, store
-    nothing. They raise InvalidInputError for what is no valid object or changes an immutable field.
-
-    Without `grants` authors may give away everything. What is `not_counted` of quotas this deployment does not limit.
+    The methods that write raise InvalidInputError for what is no valid object or changes an immutable field. Without
+    `grants` authors may give away everything. What is `not_counted` of quotas this deployment does not limit.
     """
 
     def __init__(
@@ -119,24 +117,16 @@ class Admission:
         self._grants = grants or Grants(store, policy)
 
     def create(
-        self,
-        kind: Kind,
-        document: object,
-        *,
-        namespace: str | None = None,
-        by: Manager = SERVER,
-        validation: FieldValidation = FieldValidation.STRICT,
-        dry_run: bool = False,
+        self, kind: Kind, document: object, how: WriteOptions = _PLAIN, *, namespace: str | None = None
     ) -> Admitted:
         """Store a new object; without a namespace from the request it is the document's, else `default`."""
-        decoded, plan = self.admit(kind, document, namespace, None, validation)
-        return self._create(decoded, plan, None, by, dry_run=dry_run)
+        return self._create(*self.admit(kind, document, namespace, None, how.validation), None, how)
 
     def _create(
-        self, decoded: Decoded, plan: CompiledFilter | None, managers: Managers | None, by: Manager, *, dry_run: bool
+        self, decoded: Decoded, plan: CompiledFilter | None, managers: Managers | None, how: WriteOptions
     ) -> Admitted:
-        obj = self.created(decoded, managers, by)
-        return Admitted(self.store.create(obj, plan, dry_run=dry_run), decoded.warnings, "created")
+        obj = self.created(decoded, managers, how.by)
+        return Admitted(self.store.create(obj, plan, dry_run=how.dry_run), decoded.warnings, "created")
 
     def created(self, decoded: Decoded, managers: Managers | None, by: Manager) -> Object:
         """An object as it is to be created; without managers all its fields are the writer's."""
@@ -146,52 +136,24 @@ class Admission:
         obj = self._grants.signed(by.user, None, decoded.obj)
         return made_by(obj, by, self.store.now()) if managers is None else owned(obj, managers)
 
-    def replace(
-        self,
-        key: ObjectKey,
-        document: object,
-        *,
-        by: Manager = SERVER,
-        validation: FieldValidation = FieldValidation.STRICT,
-        dry_run: bool = False,
-    ) -> Admitted:
+    def replace(self, key: ObjectKey, document: object, how: WriteOptions = _PLAIN) -> Admitted:
         """Put a whole object in the place of the stored one; a document that erases a filter unseen is refused."""
 
         def made(old: Object) -> _Made:
-            decoded, plan = self.admit(key.kind, document, key.namespace, key.name, validation)
+            decoded, plan = self._admitted(key, document, how)
             refuse_erased_filter(old, decoded.obj, document)
             return decoded, plan, None
 
-        return self._change(key, made, by=by, dry_run=dry_run)
+        return self._change(key, made, how)
 
-    def patch(
-        self,
-        key: ObjectKey,
-        change: DocumentChange,
-        *,
-        by: Manager = SERVER,
-        validation: FieldValidation = FieldValidation.STRICT,
-        dry_run: bool = False,
-    ) -> Admitted:
+    def patch(self, key: ObjectKey, change: DocumentChange, how: WriteOptions = _PLAIN) -> Admitted:
         """Change the stored object by a patch, see `patches.change_of`."""
-
-        def made(old: Object) -> _Made:
-            return *self.admit(key.kind, patched(old, change), key.namespace, key.name, validation), None
-
-        return self._change(key, made, by=by, dry_run=dry_run)
+        return self._change(key, lambda old: (*self._admitted(key, patched(old, change), how), None), how)
 
     def merge(self, key: ObjectKey, patch: object) -> Admitted:
         return self.patch(key, change_of(MERGE_PATCH, patch))
 
-    def server_side_apply(
-        self,
-        key: ObjectKey,
-        config: object,
-        *,
-        by: Manager,
-        validation: FieldValidation = FieldValidation.STRICT,
-        dry_run: bool = False,
-    ) -> Admitted:
+    def server_side_apply(self, key: ObjectKey, config: object, how: WriteOptions) -> Admitted:
         """Make the fields of a configuration the object's; the object is created when there is none.
 
         What the manager applied before and leaves out now goes.
@@ -201,18 +163,17 @@ class Admission:
             raise MalformedObjectError("the body must be an object")
 
         def made(old: Object) -> _Made:
-            found = applied(old, config, by, self.store.now())
-            return *self.admit(key.kind, found.document, key.namespace, key.name, validation), found.managers
+            found = applied(old, config, how.by, self.store.now())
+            return *self._admitted(key, found.document, how), found.managers
 
         for _ in range(WRITE_ATTEMPTS_MAX):
             try:
-                return self._change(key, made, by=by, dry_run=dry_run)
+                return self._change(key, made, how)
             except ObjectNotFoundError:
-                found = applied(None, config, by, self.store.now())
-            self._grants.judge_create(by.user, key)
+                found = applied(None, config, how.by, self.store.now())
+            self._grants.judge_create(how.by.user, key)
             with suppress(AlreadyExistsError):  # somebody else was faster: apply to what he made
-                decoded, plan = self.admit(key.kind, found.document, key.namespace, key.name, validation)
-                return self._create(decoded, plan, found.managers, by, dry_run=dry_run)
+                return self._create(*self._admitted(key, found.document, how), found.managers, how)
         raise AlreadyExistsError(key.kind, key.name)
 
     def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
@@ -224,10 +185,7 @@ class Admission:
     def review(
         self, kind: Kind, document: Mapping[str, object], before: object, *, namespace: str | None = None
     ) -> tuple[str, ...]:
-        """Judge an object that another store keeps, beside the one that it replaces, None for a new one.
-
-        Unknown fields are that store's business.
-        """
+        """Judge an object that another store keeps, beside the one that it replaces; unknown fields get a warning."""
         decoded, _ = self.admit(kind, document, namespace, None, FieldValidation.WARN)
         if before is not None:
             try:
@@ -240,17 +198,14 @@ class Admission:
 
     def apply(self, document: object, *, namespace: str | None = None, dry_run: bool = False) -> Admitted:
         """Create the object, or give the stored one this spec, and these labels and annotations beside its own."""
-        decoded, plan = self.admit(kind_of(document), document, namespace, None, FieldValidation.STRICT)
-
-        def made(old: Object) -> _Made:
-            return kept_of(old, decoded), plan, None
-
+        how = WriteOptions(MANIFESTS, dry_run=dry_run)
+        decoded, plan = self.admit(kind_of(document), document, namespace, None, how.validation)
         try:
-            return self._change(key_of(decoded.obj), made, by=MANIFESTS, dry_run=dry_run)
+            return self._change(key_of(decoded.obj), lambda old: (kept_of(old, decoded), plan, None), how)
         except ObjectNotFoundError:
-            return self._create(decoded, plan, None, MANIFESTS, dry_run=dry_run)
+            return self._create(decoded, plan, None, how)
 
-    def _change(self, key: ObjectKey, make: Callable[[Object], _Made], *, by: Manager, dry_run: bool) -> Admitted:
+    def _change(self, key: ObjectKey, make: Callable[[Object], _Made], how: WriteOptions) -> Admitted:
         """Write what `make` makes of the stored object, again when another writer came between.
 
         It makes the object, its plan, and its managers where they are not those of an update.
@@ -258,9 +213,9 @@ class Admission:
         for attempt in range(WRITE_ATTEMPTS_MAX):
             old = self.store.get(key)
             decoded, plan, managers = make(old)
-            obj = self.changed(old, decoded, managers, by)
+            obj = self.changed(old, decoded, managers, how.by)
             try:
-                new = self.store.replace(obj, plan, dry_run=dry_run)
+                new = self.store.replace(obj, plan, dry_run=how.dry_run)
             except StaleObjectError:
                 if is_theirs(obj, old) or attempt == WRITE_ATTEMPTS_MAX - 1:
                     raise
@@ -276,7 +231,10 @@ class Admission:
         self._grants.judge(by.user, old, decoded.obj)
         obj = owned(self._grants.signed(by.user, old, decoded.obj), managers)
         version = obj.metadata.resource_version or old.metadata.resource_version
-        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, resource_version=version))
+        return with_metadata(obj, resource_version=version)
+
+    def _admitted(self, key: ObjectKey, document: object, how: WriteOptions) -> tuple[Decoded, CompiledFilter | None]:
+        return self.admit(key.kind, document, key.namespace, key.name, how.validation)
 
     def admit(
         self, kind: Kind, document: object, namespace: str | None, name: str | None, validation: FieldValidation
@@ -313,13 +271,13 @@ class Admission:
 def kept_of(old: Object, decoded: Decoded) -> Decoded:
     """An applied object with the labels, annotations and finalizers of the stored one that it does not name."""
     meta = decoded.obj.metadata
-    kept = msgspec.structs.replace(
-        meta,
+    kept = with_metadata(
+        decoded.obj,
         labels=old.metadata.labels | meta.labels,
         annotations=without_filter(old.metadata.annotations) | meta.annotations,
         finalizers=tuple(dict.fromkeys((*old.metadata.finalizers, *meta.finalizers))),
     )
-    return replace(decoded, obj=with_defaults(msgspec.structs.replace(decoded.obj, metadata=kept)))
+    return replace(decoded, obj=with_defaults(kept))
 
 
 def is_theirs(obj: Object, old: Object) -> bool:
@@ -333,15 +291,11 @@ def outcome_of(old: Object | None, new: Object) -> str:
     if old is None:
         return "created"
     # Not the resourceVersion: a status may have been written in between.
-    same = all(
-        getattr(new.metadata, field) == getattr(old.metadata, field)
-        for field in ("generation", "labels", "annotations")
-    )
-    return "unchanged" if same else "configured"
+    said = attrgetter("generation", "labels", "annotations")
+    return "unchanged" if said(new.metadata) == said(old.metadata) else "configured"
 
 
 # --- defaults -------------------------------------------------------------------------------------
-# Namespace, broker, class, and the copies that the server keeps.
 
 
 _SUFFIX_BYTES: Final = 4
@@ -352,28 +306,27 @@ BROKER_DEFAULT: Final = "default"
 
 def with_defaults(obj: Object) -> Object:
     """The object with its defaults, and with the labels and annotations that are the server's."""
-    if isinstance(obj, Broker):
-        annotations = {BROKER_CLASS_ANNOTATION: BROKER_CLASS} | obj.metadata.annotations
-        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
-    if isinstance(obj, Secret):
-        return secret_with_defaults(obj)
-    if isinstance(obj, ResourceQuota):
-        return quota_with_defaults(obj)
-    if isinstance(obj, RoleBinding | ClusterRoleBinding):
-        return bound(obj)
-    if isinstance(obj, RbacRole | ClusterRole | EventType):
-        return obj
-    if isinstance(obj, EventPolicy):
-        return policy_with_defaults(obj)
+    match obj:
+        case Broker():
+            return with_metadata(obj, annotations={BROKER_CLASS_ANNOTATION: BROKER_CLASS} | obj.metadata.annotations)
+        case Secret():
+            return secret_with_defaults(obj)
+        case ResourceQuota():
+            return quota_with_defaults(obj)
+        case EventPolicy():
+            return policy_with_defaults(obj)
+        case RoleBinding() | ClusterRoleBinding():
+            return bound(obj)
+        case RbacRole() | ClusterRole() | EventType():
+            return obj
     broker = obj.spec.broker or BROKER_DEFAULT
     annotations = without_filter(obj.metadata.annotations)
     if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:
         annotations[FILTER_ANNOTATION] = msgspec.json.encode(obj.spec.filter).decode()
     if obj.spec.filters:
         annotations[FILTERS_ANNOTATION] = msgspec.json.encode(obj.spec.filters).decode()
-    labels = obj.metadata.labels | {BROKER_LABEL: broker}
-    metadata: Metadata = msgspec.structs.replace(obj.metadata, annotations=annotations, labels=labels)
-    return msgspec.structs.replace(obj, metadata=metadata, spec=msgspec.structs.replace(obj.spec, broker=broker))
+    routed = msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, broker=broker))
+    return with_metadata(routed, annotations=annotations, labels=obj.metadata.labels | {BROKER_LABEL: broker})
 
 
 def without_filter(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -397,4 +350,4 @@ def placed(obj: Object, namespace: str | None, name: str | None) -> Object:
     if not given and meta.generate_name:
         given = meta.generate_name + secrets.token_hex(_SUFFIX_BYTES)
     place = (namespace or meta.namespace or NAMESPACE_DEFAULT) if Kind(obj.kind).is_namespaced else ""
-    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, namespace=place, name=given))
+    return with_metadata(obj, namespace=place, name=given)

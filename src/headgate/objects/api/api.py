@@ -22,17 +22,7 @@ from headgate.objects.api import discovery, openapi, tables
 from headgate.objects.api.admission import Admission, Admitted
 from headgate.objects.api.discovery import IdentityApi
 from headgate.objects.api.grants import Grants
-from headgate.objects.api.http import (
-    DOCUMENT_TYPES,
-    ERROR_HANDLERS,
-    JSON,
-    PROTOBUF,
-    Handler,
-    decoded,
-    json_response,
-    read_body,
-    warn,
-)
+from headgate.objects.api.http import DOCUMENT_TYPES, ERROR_HANDLERS, JSON, PROTOBUF, Handler, json_response, warn
 from headgate.objects.api.namespaces_api import NamespaceApi
 from headgate.objects.api.propagation import Propagation
 from headgate.objects.api.queries import (
@@ -42,15 +32,14 @@ from headgate.objects.api.queries import (
     include_object,
     is_set,
     list_query,
+    read_write,
     representation_of,
     user_of,
     watch_query,
-    write_options,
 )
-from headgate.objects.api.reviews_api import ReviewApi, SeenNamespacesApi
+from headgate.objects.api.reviews_api import AdmissionWebhook, ReviewApi, SeenNamespacesApi
 from headgate.objects.api.together import TogetherApi
 from headgate.objects.api.watch import ChangeFeed, ListQuery, pages_of, watch
-from headgate.objects.api.webhook import AdmissionWebhook
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.kube_status import Status, deleted
 from headgate.objects.kinds.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of
@@ -108,7 +97,7 @@ class ControlApi:
             yield Route(f"{path}/", _static(make), methods=["GET"])
         yield Route("/openapi/v3", _static(openapi.index), methods=["GET"])
         for name in openapi.GROUPS:
-            yield Route(f"/openapi/v3/{name}", _openapi_document(name), methods=["GET"])
+            yield Route(f"/openapi/v3/{name}", _static(partial(openapi.document, name)), methods=["GET"])
         yield from ReviewApi(self._grants).routes()
         yield from SeenNamespacesApi(self._store, self._grants).routes()
         yield from NamespaceApi(self._store, self._feed, self._clock_s).routes()
@@ -129,8 +118,6 @@ class ControlApi:
         yield from IdentityApi(self._store).routes()
         yield from self._store.handshakes.routes()
 
-    # --- collections -----------------------------------------------------------------------------
-
     def _collection(self, kind: Kind) -> Handler:
         async def handle(request: Request) -> Response:
             namespace = request.path_params.get("namespace")
@@ -145,11 +132,9 @@ class ControlApi:
         return handle
 
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
-        body = await read_body(request, BODY_TYPES[kind], BODY_BYTES_MAX[kind])
-        options = write_options(request)
-        document, warnings = await decoded(request, body, options["validation"])
-        made = await run_in_threadpool(self._admission.create, kind, document, namespace=namespace, **options)
-        return await self._written(request, made, warnings, status_code=201)
+        document, warnings, how = await read_write(request, BODY_TYPES[kind], BODY_BYTES_MAX[kind])
+        made = await run_in_threadpool(self._admission.create, kind, document, how, namespace=namespace)
+        return await self._written(request, made, warnings)
 
     async def _list(self, request: Request, query: ListQuery) -> Response:
         form = representation_of(request.headers.get("accept", ""))
@@ -209,8 +194,6 @@ class ControlApi:
 
         return StreamingResponse(stream(), media_type=JSON)
 
-    # --- one object ------------------------------------------------------------------------------
-
     def _item(self, kind: Kind) -> Handler:
         async def handle(request: Request) -> Response:
             key = ObjectKey(kind, request.path_params.get("namespace", ""), request.path_params["name"])
@@ -227,41 +210,32 @@ class ControlApi:
         return handle
 
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
-        body = await read_body(request, BODY_TYPES[key.kind], BODY_BYTES_MAX[key.kind])
-        options = write_options(request)
-        document, warnings = await decoded(request, body, options["validation"])
-        made = await run_in_threadpool(self._admission.replace, key, document, **options)
+        document, warnings, how = await read_write(request, BODY_TYPES[key.kind], BODY_BYTES_MAX[key.kind])
+        made = await run_in_threadpool(self._admission.replace, key, document, how)
         return await self._written(request, made, warnings)
 
     async def _patch(self, request: Request, key: ObjectKey) -> Response:
         found = media_type(request.headers.get("content-type", ""))
         # Of kinds built into Kubernetes clients send strategic merge patches; theirs are merge patches.
         types = PATCH_TYPES if key.kind in EVENTING_KINDS else PATCH_TYPES | {STRATEGIC_MERGE_PATCH}
-        body = await read_body(request, types, BODY_BYTES_MAX[key.kind])
-        options = write_options(request, is_apply=found == APPLY_PATCH)
-        document, warnings = await decoded(request, body, options["validation"])
+        is_apply = found == APPLY_PATCH
+        document, warnings, how = await read_write(request, types, BODY_BYTES_MAX[key.kind], is_apply=is_apply)
 
         def work() -> Admitted:
-            if found == APPLY_PATCH:
-                return self._admission.server_side_apply(key, document, **options)
-            change = change_of(found, document)
-            return self._admission.patch(key, change, **options)
+            if is_apply:
+                return self._admission.server_side_apply(key, document, how)
+            return self._admission.patch(key, change_of(found, document), how)
 
-        admitted = await run_in_threadpool(work)
-        return await self._written(
-            request, admitted, warnings, status_code=201 if admitted.outcome == "created" else 200
-        )
+        return await self._written(request, await run_in_threadpool(work), warnings)
 
     async def _delete(self, request: Request, key: ObjectKey) -> Response:
         gone = await run_in_threadpool(self._store.delete, key, **await delete_options(request))
         # What finalizers keep is answered as it is now; it goes with the last of them.
         return await self._answer(request, gone) if gone.metadata.finalizers else json_response(deleted(gone))
 
-    async def _written(
-        self, request: Request, admitted: Admitted, warnings: tuple[str, ...], *, status_code: int = 200
-    ) -> Response:
+    async def _written(self, request: Request, admitted: Admitted, warnings: tuple[str, ...]) -> Response:
         response = await self._answer(request, admitted.obj)
-        response.status_code = status_code
+        response.status_code = 201 if admitted.outcome == "created" else 200
         warn(response, warnings + admitted.warnings)
         return response
 
@@ -298,16 +272,10 @@ _DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
 """What is answered to a GET, with a slash at the end and without."""
 
 
-def _static(make: Callable[[], JsonObject]) -> Handler:
+def _static(make: Callable[[], JsonObject | bytes]) -> Handler:
     async def handle(request: Request) -> Response:
-        return json_response(make())
-
-    return handle
-
-
-def _openapi_document(name: str) -> Handler:
-    async def handle(request: Request) -> Response:
-        return Response(openapi.document(name), media_type=JSON)
+        made = make()
+        return Response(made, media_type=JSON) if isinstance(made, bytes) else json_response(made)
 
     return handle
 

@@ -18,8 +18,8 @@ import structlog
 from headgate.auth.routes import EVENTING, IDENTITY, OBJECT_VERBS, OWN, RBAC, REVIEWS
 from headgate.auth.rules import uncovered
 from headgate.auth.user import AUTHENTICATED, SUPERUSERS, UNAUTHENTICATED
-from headgate.objects.api.admission import MANIFESTS, Admission
-from headgate.objects.kinds.managers import managers_of, owned, updated
+from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.managers import MANIFESTS, managers_of, owned, updated
 from headgate.objects.kinds.rbac_rules import access_rules
 from headgate.objects.store.namespaces import decode_namespace, namespace
 from headgate.objects.store.secret_store import SecretTable
@@ -29,15 +29,7 @@ from headgate_api.limits import RECOMPILED_FILTERS_MAX
 from headgate_api.objects.access_objects import RBAC_API_VERSION, RBAC_GROUP, PolicyRule, RbacSubject
 from headgate_api.objects.bodies import is_namespace
 from headgate_api.objects.errors import InvalidObjectError, NamespaceError, ObjectNotFoundError
-from headgate_api.objects.kinds import (
-    ClusterRole,
-    ClusterRoleBinding,
-    JsonObject,
-    Kind,
-    Metadata,
-    Namespace,
-    ObjectKey,
-)
+from headgate_api.objects.kinds import ClusterRole, ClusterRoleBinding, JsonObject, Kind, Metadata, Namespace, ObjectKey
 from headgate_api.objects.manifests import Document, ManifestError, read_path
 
 AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
@@ -120,7 +112,6 @@ ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
     "system:public-info-viewer": (_paths("/livez", "/readyz", "/healthz", "/version", *_IDENTITY, *_CONSOLE),),
     "system:monitoring": (_paths("/metrics", "/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*"),),
 }
-"""The cluster roles by name."""
 _GIVEN: Final = {
     "cluster-admin": (SUPERUSERS,),
     "system:basic-user": (AUTHENTICATED,),
@@ -183,7 +174,6 @@ def _ensure(admission: Admission, document: JsonObject) -> bool:
 
 
 # --- manifests ------------------------------------------------------------------------------------
-# Those of a directory, applied as create-or-update.
 
 
 def load(admission: Admission, directory: Path) -> Counter[str]:
@@ -217,7 +207,6 @@ def _checked(admission: Admission, document: object) -> tuple[str, str]:
 
 
 def _applied(admission: Admission, document: object, *, dry_run: bool = False) -> str:
-    """What became of a document."""
     if not is_namespace(document):
         return admission.apply(document, dry_run=dry_run).outcome
     given, store, outcome = decode_namespace(document).metadata, admission.store, "unchanged"
@@ -247,8 +236,6 @@ def problems_of(document: Document, error: HeadgateError) -> tuple[str, ...]:
 
 
 # --- migrations -----------------------------------------------------------------------------------
-# Filters compiled anew, Secrets encrypted anew: slice by slice, each a short transaction of `store/plans.py`
-# or `store/secret_store.py`.
 
 
 RETRY_S: Final = 1.0
@@ -257,10 +244,7 @@ _log = structlog.get_logger("headgate.objects")
 
 
 async def recompile_all(store: Store, note: Callable[[str], None]) -> None:
-    """Compile every filter anew that another compiler compiled, slice by slice.
-
-    Tells the progress to `note` in a line for people, and "" at the end.
-    """
+    """Compile every filter anew that another compiler compiled; `note` hears of it, "" at the end."""
     count, done = -1, 0
     after: int | None = 0
     while after is not None:

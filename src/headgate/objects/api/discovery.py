@@ -15,7 +15,7 @@ import headgate
 from headgate.objects.api.http import json_response
 from headgate.objects.store.signing_keys import ALGORITHM
 from headgate.objects.store.store import Store
-from headgate_api.objects.kinds import GROUP, OWN_GROUP, RBAC_GROUP, RBAC_KINDS, VERSION, JsonObject, Kind
+from headgate_api.objects.kinds import GROUP, KINDS_WITH_STATUS, OWN_GROUP, RBAC_GROUP, VERSION, JsonObject, Kind
 
 KUBERNETES_MINOR: Final = "32"
 """The minor version of Kubernetes whose API conventions are followed."""
@@ -25,7 +25,6 @@ _CATEGORIES: Final = {GROUP: ["all", "knative", "eventing"], OWN_GROUP: ["all", 
 AUTHORIZATION: Final = "authorization.k8s.io/v1"
 AUTHENTICATION: Final = "authentication.k8s.io/v1"
 OBJECT_GROUPS: Final = (GROUP, OWN_GROUP, RBAC_GROUP)
-"""The groups that have objects."""
 GROUPS: Final = (*OBJECT_GROUPS, *(one.split("/")[0] for one in (AUTHORIZATION, AUTHENTICATION)))
 """All of them but the core group."""
 
@@ -57,9 +56,7 @@ def core_resources() -> JsonObject:
         [
             _resource("namespaces", "Namespace", _NAMESPACE_VERBS, short=["ns"], namespaced=False),
             _resource("events", "Event", ["list"], short=["ev"]),
-            _resource(Kind.SECRET.plural, Kind.SECRET.value, _VERBS),
-            _resource(Kind.RESOURCE_QUOTA.plural, Kind.RESOURCE_QUOTA.value, _VERBS, short=["quota"]),
-            _resource(f"{Kind.RESOURCE_QUOTA.plural}/status", Kind.RESOURCE_QUOTA.value, ["get"]),
+            *_of_kinds("", "v1"),
         ],
     )
 
@@ -82,17 +79,16 @@ def versions_of(group: str) -> tuple[str, ...]:
 
 def object_resources(group: str, version: str = VERSION) -> JsonObject:
     """`/apis/GROUP/VERSION`, of a group that has objects."""
-    resources = []
+    return _resources(f"{group}/{version}", list(_of_kinds(group, version)))
+
+
+def _of_kinds(group: str, version: str) -> Iterator[JsonObject]:
+    short, categories = {Kind.SUBSCRIPTION: ["hgsub"], Kind.RESOURCE_QUOTA: ["quota"]}, _CATEGORIES.get(group)
     for kind in (kind for kind in Kind if (kind.group, kind.version) == (group, version)):
-        short = ["hgsub"] if kind is Kind.SUBSCRIPTION else None
-        shown = _CATEGORIES.get(group)
-        is_namespaced = kind.is_namespaced
-        resources.append(
-            _resource(kind.plural, kind.value, _VERBS, short=short, categories=shown, namespaced=is_namespaced)
-        )
-        if kind not in RBAC_KINDS:
-            resources.append(_resource(f"{kind.plural}/status", kind.value, ["get"]))
-    return _resources(f"{group}/{version}", resources)
+        names, namespaced = short.get(kind), kind.is_namespaced
+        yield _resource(kind.plural, kind.value, _VERBS, short=names, categories=categories, namespaced=namespaced)
+        if kind in KINDS_WITH_STATUS:
+            yield _resource(f"{kind.plural}/status", kind.value, ["get"])
 
 
 def review_resources(group: str) -> JsonObject:
@@ -106,7 +102,6 @@ def review_resources(group: str) -> JsonObject:
 
 
 LOCAL_REVIEW: Final = "LocalSubjectAccessReview"
-"""The one that lies in a namespace."""
 REVIEWS: Final = {
     "SelfSubjectAccessReview": AUTHORIZATION,
     "SelfSubjectRulesReview": AUTHORIZATION,
@@ -145,7 +140,6 @@ def _resource(
 
 
 # --- OpenID Connect -------------------------------------------------------------------------------
-# For receivers of deliveries: who signs the tokens, and by which keys.
 
 
 OPENID: Final = "/.well-known/openid-configuration"

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-import msgspec
-
 from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError, check
 from headgate.auth.routes import PUBLISH, RBAC
 from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
 from headgate.objects.kinds.egress import UrlPolicy, UrlRefusedError, published_broker
 from headgate.objects.kinds.event_policies import foreign_senders
+from headgate.objects.kinds.managers import with_metadata
 from headgate.objects.kinds.rbac_rules import AnyBinding, AnyRole, access_rules
 from headgate.objects.kinds.status import destination_uri, referenced_broker, sink_of
 from headgate.objects.store.store import Store
@@ -76,15 +75,16 @@ class Grants:
         if author is None or not self.knows_users:
             return
         self._refresh()
+        is_other = old is None or content(old) != content(new)
         match new:
             case RbacRole() | ClusterRole():
-                if not (isinstance(old, RbacRole | ClusterRole) and old.rules == new.rules):
+                if is_other:
                     self._judge_role(author, new)
             case RoleBinding() | ClusterRoleBinding():
-                if old is None or content(old) != content(new):
+                if is_other:
                     self._judge_binding(author, new)
             case EventPolicy():
-                if old is None or content(old) != content(new):
+                if is_other:
                     # He lets others publish, so he must have the right for all of the namespace himself.
                     check(self.authorizer, author, PUBLISH._replace(namespace=new.metadata.namespace))
                     for trigger in foreign_senders(new):
@@ -117,16 +117,11 @@ class Grants:
             if old is None:
                 names[CREATOR_ANNOTATION] = author.name
         kept = {key: value for key, value in new.metadata.annotations.items() if key not in _SIGNATURES}
-        metadata = msgspec.structs.replace(new.metadata, annotations=kept | names)
-        return msgspec.structs.replace(new, metadata=metadata)
-
-    # --- rights ----------------------------------------------------------------------------------
+        return with_metadata(new, annotations=kept | names)
 
     def _judge_role(self, author: User, role: AnyRole) -> None:
-        wanted = _attributes("escalate", key_of(role))
-        if self.authorizer.allowed(author, wanted).allowed:
-            return
-        self._judge_rules(author, key_of(role), access_rules(role.rules))
+        if not self.authorizer.allowed(author, _attributes("escalate", key_of(role))).allowed:
+            self._judge_rules(author, key_of(role), access_rules(role.rules))
 
     def _judge_binding(self, author: User, binding: AnyBinding) -> None:
         kind = Kind(binding.role_ref.kind)
@@ -155,8 +150,6 @@ class Grants:
                 f'user "{author.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:'
                 f"\n{listed}",
             )
-
-    # --- events ----------------------------------------------------------------------------------
 
     def _foreign(self, obj: Broker | Routed) -> Iterator[str]:
         """The brokers of other namespaces that an object sends to, as `namespace/name`."""

@@ -97,7 +97,6 @@ async def while_connected(receive: Receive, work: Awaitable[_T]) -> _T | None:
 
 
 async def _left(receive: Receive) -> None:
-    """Returns when the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -126,18 +125,9 @@ _MAGIC: Final = b"k8s\0"
 _MESSAGES: Final[Mapping[str, type[Message]]] = {
     name: getattr(pb, name)
     for name in (
-        "Namespace",
-        "DeleteOptions",
-        "Secret",
-        "ResourceQuota",
-        "Role",
-        "ClusterRole",
-        "RoleBinding",
-        "ClusterRoleBinding",
-        "SelfSubjectAccessReview",
-        "SubjectAccessReview",
-        "SelfSubjectRulesReview",
-        "SelfSubjectReview",
+        *("Namespace", "DeleteOptions", "Secret", "ResourceQuota"),
+        *("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"),
+        *("SelfSubjectAccessReview", "SubjectAccessReview", "SelfSubjectRulesReview", "SelfSubjectReview"),
     )
 } | {"LocalSubjectAccessReview": pb.SubjectAccessReview}
 

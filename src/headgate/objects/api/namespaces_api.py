@@ -17,15 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.objects.api.http import DOCUMENT_TYPES, JSON, decoded, json_response, read_body, warn
+from headgate.objects.api.http import DOCUMENT_TYPES, JSON, json_response, warn
 from headgate.objects.api.queries import (
     Representation,
     delete_options,
-    field_validation,
-    is_dry_run,
     is_set,
     list_query,
-    manager_of,
+    read_write,
     representation_of,
     user_of,
     watch_query,
@@ -33,9 +31,9 @@ from headgate.objects.api.queries import (
 from headgate.objects.api.tables import Column, Row, age, partial
 from headgate.objects.api.watch import ChangeFeed
 from headgate.objects.kinds.kube_status import Status, StatusDetails
-from headgate.objects.kinds.managers import Manager, applied, managers_of, owned, updated
+from headgate.objects.kinds.managers import Manager, WriteOptions, applied, managers_of, owned, updated
 from headgate.objects.kinds.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of, patched
-from headgate.objects.store.namespaces import decode_namespace
+from headgate.objects.store.namespaces import Make, decode_namespace
 from headgate.objects.store.store import Store
 from headgate.objects.store.writes import difference
 from headgate_api.event.names import NAMESPACE_DEFAULT
@@ -59,8 +57,6 @@ _COLUMNS: Final = (
     Column("Status", description="Always Active"),
     Column("Age", description="Time since creation"),
 )
-_Make = Callable[[Namespace | None, Manager], Namespace]
-"""What a writer makes of a namespace; None neither was created nor is in use."""
 
 
 class NamespaceApi:
@@ -101,49 +97,47 @@ class NamespaceApi:
         return self._answer(request, await run_in_threadpool(self._table.get, request.path_params["name"]))
 
     async def _create(self, request: Request) -> Response:
-        body = await read_body(request, DOCUMENT_TYPES)
-        document, warnings = await decoded(request, body, field_validation(request.query_params))
+        document, warnings, how = await read_write(request, DOCUMENT_TYPES)
         given = decode_namespace(document)
         name = given.metadata.name
 
-        def make(old: Namespace | None, by: Manager) -> Namespace:
+        def make(old: Namespace | None) -> Namespace:
             # One that is only in use has no time at which it was created.
             if name == NAMESPACE_DEFAULT or (old is not None and old.metadata.creation_timestamp):
                 raise NamespaceExistsError(name)
-            return owned(given, updated({}, None, given, by, self._store.now()))
+            return owned(given, updated({}, None, given, how.by, self._store.now()))
 
-        return await self._write(request, name, make, warnings, status_code=201)
+        return await self._write(request, name, make, warnings, how, status_code=201)
 
     async def _replace(self, request: Request) -> Response:
-        body = await read_body(request, DOCUMENT_TYPES)
         name = request.path_params["name"]
-        document, warnings = await decoded(request, body, field_validation(request.query_params))
+        document, warnings, how = await read_write(request, DOCUMENT_TYPES)
         given = decode_namespace(document, name)
-        return await self._write(request, name, self._update(name, lambda _: given), warnings)
+        return await self._write(request, name, self._update(name, how.by, lambda _: given), warnings, how)
 
     async def _patch(self, request: Request) -> Response:
         found = media_type(request.headers.get("content-type", ""))
         # A strategic merge patch, which clients send for kinds built into Kubernetes, is a merge patch of maps.
-        body = await read_body(request, PATCH_TYPES | {STRATEGIC_MERGE_PATCH})
+        types, is_apply = PATCH_TYPES | {STRATEGIC_MERGE_PATCH}, found == APPLY_PATCH
         name = request.path_params["name"]
-        document, warnings = await decoded(request, body, field_validation(request.query_params))
-        if found != APPLY_PATCH:
+        document, warnings, how = await read_write(request, types, is_apply=is_apply)
+        if not is_apply:
             change = await run_in_threadpool(change_of, found, document)
-            make = self._update(name, lambda live: decode_namespace(patched(live, change), name))
-            return await self._write(request, name, make, warnings)
+            make = self._update(name, how.by, lambda live: decode_namespace(patched(live, change), name))
+            return await self._write(request, name, make, warnings, how)
         given = await run_in_threadpool(decode_namespace, document, name)
 
-        def apply(old: Namespace | None, by: Manager) -> Namespace:
+        def apply(old: Namespace | None) -> Namespace:
             assert isinstance(document, dict)
             if old is not None:
                 _check_same(old, given.metadata.uid, given.metadata.resource_version)
-            made = applied(old, document, by, self._store.now())
+            made = applied(old, document, how.by, self._store.now())
             return owned(decode_namespace(made.document, name), made.managers)
 
-        return await self._write(request, name, apply, warnings, is_apply=True)
+        return await self._write(request, name, apply, warnings, how)
 
-    def _update(self, name: str, new_of: Callable[[Namespace], Namespace]) -> _Make:
-        def make(old: Namespace | None, by: Manager) -> Namespace:
+    def _update(self, name: str, by: Manager, new_of: Callable[[Namespace], Namespace]) -> Make:
+        def make(old: Namespace | None) -> Namespace:
             if old is None:
                 raise NamespaceNotFoundError(name)
             new = new_of(old)
@@ -159,15 +153,13 @@ class NamespaceApi:
         self,
         request: Request,
         name: str,
-        make: _Make,
+        make: Make,
         warnings: tuple[str, ...],
+        how: WriteOptions,
         *,
-        is_apply: bool = False,
         status_code: int = 200,
     ) -> Response:
-        by = manager_of(request, is_apply=is_apply)
-        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
-        made = await run_in_threadpool(self._table.change, name, lambda old: make(old, by), dry_run=dry_run)
+        made = await run_in_threadpool(self._table.change, name, make, dry_run=how.dry_run)
         response = self._answer(request, made, status_code=status_code)
         warn(response, warnings)
         return response
@@ -242,13 +234,11 @@ def _check_same(stored: Namespace, uid: str, resource_version: str) -> None:
 
 
 def _list(found: Iterable[Namespace], version: int) -> JsonObject:
-    """Namespaces as a list."""
     metadata = {"resourceVersion": str(version)}
     return {"kind": "NamespaceList", "apiVersion": "v1", "metadata": metadata, "items": list(found)}
 
 
 def _table(found: Iterable[Namespace], version: int, *, now_s: float) -> JsonObject:
-    """Namespaces as a table."""
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

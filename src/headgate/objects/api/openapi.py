@@ -47,10 +47,7 @@ _NAMESPACE: Final = "io.k8s.api.core.v1.Namespace"
 _NAMESPACE_GVK: Final = {"group": "", "version": "v1", "kind": "Namespace"}
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
-_METADATA: Final = {
-    "description": "Standard object's metadata.",
-    "allOf": [{"$ref": f"#/components/schemas/{_META}"}],
-}
+_METADATA: Final = {"description": "Standard object's metadata.", "allOf": [{"$ref": f"#/components/schemas/{_META}"}]}
 
 
 def _text(description: str, **more: object) -> JsonObject:
@@ -141,10 +138,7 @@ def _custom_dialects() -> JsonObject:
     from headgate.filter.dialects import CUSTOM, DIALECTS  # cel-cpp is heavy
 
     return {
-        name: {
-            "description": f"Dialect of the package {item.package}.",
-            **UNKNOWN_FIELDS,
-        }
+        name: {"description": f"Dialect of the package {item.package}.", **UNKNOWN_FIELDS}
         for name, item in CUSTOM.items()
         if name in DIALECTS and not item.taken
     }
@@ -158,11 +152,7 @@ def _filters(description: str) -> JsonObject:
         "suffix": _map("Context attributes that must be there and end with the value."),
         "all": {**nested, "description": "Filters like these, of which all must hold."},
         "any": {**nested, "description": "Filters like these, of which one must hold."},
-        "not": {
-            "type": "object",
-            "description": "A filter like these, which must not hold.",
-            **UNKNOWN_FIELDS,
-        },
+        "not": {"type": "object", "description": "A filter like these, which must not hold.", **UNKNOWN_FIELDS},
     }
     element = _object("Exactly one of the fields, in its dialect.", only_here | _filter()["properties"])
     return {"type": "array", "description": description, "items": element}

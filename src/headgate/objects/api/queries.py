@@ -16,16 +16,10 @@ from headgate.auth.context import USER
 from headgate.auth.user import ANONYMOUS, User
 from headgate.objects.api.http import DOCUMENT_TYPES, decoded, read_body
 from headgate.objects.api.watch import ListQuery, WatchQuery
-from headgate.objects.kinds.managers import APPLY, Manager
+from headgate.objects.kinds.decode import converted
+from headgate.objects.kinds.managers import APPLY, Manager, WriteOptions
 from headgate.objects.store.history import BodyTest, Selector
-from headgate_api.limits import (
-    CONTINUE_CHARS_MAX,
-    FIELD_MANAGER_CHARS_MAX,
-    LIST_PAGE_MAX,
-    SEARCH_CHARS_MAX,
-    SELECTOR_CHARS_MAX,
-    WATCH_SECONDS_MAX,
-)
+from headgate_api import limits
 from headgate_api.objects.bodies import FieldValidation
 from headgate_api.objects.errors import InvalidOptionsError, MalformedObjectError
 from headgate_api.objects.kinds import Kind
@@ -75,7 +69,7 @@ def is_dry_run(values: list[str]) -> bool:
     return bool(wanted)
 
 
-def field_validation(query: Mapping[str, str]) -> FieldValidation:
+def _field_validation(query: Mapping[str, str]) -> FieldValidation:
     """The `fieldValidation` parameter; Strict when it is left out, for a misspelt filter must not become none."""
     text = query.get("fieldValidation", "") or FieldValidation.STRICT
     try:
@@ -84,7 +78,7 @@ def field_validation(query: Mapping[str, str]) -> FieldValidation:
         raise MalformedObjectError(f"invalid fieldValidation {text!r}", hint="use Strict, Warn or Ignore") from None
 
 
-def manager_of(request: Request, *, is_apply: bool = False) -> Manager:
+def _manager_of(request: Request, *, is_apply: bool = False) -> Manager:
     """Who writes: the `fieldManager` parameter, which an apply needs, else the program that the User-Agent names."""
     name = request.query_params.get("fieldManager", "")
     force = is_set(request.query_params, "force")
@@ -92,13 +86,13 @@ def manager_of(request: Request, *, is_apply: bool = False) -> Manager:
         raise InvalidOptionsError("fieldManager: Required value: is required for apply patch")
     if force and not is_apply:
         raise InvalidOptionsError("force: Forbidden: may not be specified for non-apply patch")
-    if len(name) > FIELD_MANAGER_CHARS_MAX or not name.isprintable():
-        rule = f"must have at most {FIELD_MANAGER_CHARS_MAX} printable characters"
+    if len(name) > limits.FIELD_MANAGER_CHARS_MAX or not name.isprintable():
+        rule = f"must have at most {limits.FIELD_MANAGER_CHARS_MAX} printable characters"
         raise InvalidOptionsError(f"fieldManager: Invalid value: {rule}")
     if is_apply:
         return Manager(name, APPLY, force, user_of(request))
     agent = request.headers.get("user-agent", "").partition("/")[0].strip()
-    program = agent[:FIELD_MANAGER_CHARS_MAX] if agent.isprintable() else ""
+    program = agent[: limits.FIELD_MANAGER_CHARS_MAX] if agent.isprintable() else ""
     return Manager(name or program or "unknown", user=user_of(request))
 
 
@@ -108,21 +102,19 @@ def user_of(request: Request) -> User:
     return found if isinstance(found, User) else ANONYMOUS
 
 
-class WriteOptions(TypedDict):
-    """How an object is written, as `Admission` takes it."""
-
-    by: Manager
-    validation: FieldValidation
-    dry_run: bool
-
-
 def write_options(request: Request, *, is_apply: bool = False) -> WriteOptions:
     """The parameters of a write."""
-    return {
-        "validation": field_validation(request.query_params),
-        "dry_run": is_dry_run(request.query_params.getlist("dryRun")),
-        "by": manager_of(request, is_apply=is_apply),
-    }
+    validation, dry_run = _field_validation(request.query_params), is_dry_run(request.query_params.getlist("dryRun"))
+    return WriteOptions(_manager_of(request, is_apply=is_apply), validation, dry_run)
+
+
+async def read_write(
+    request: Request, types: frozenset[str], bytes_max: int = limits.OBJECT_BYTES_MAX, *, is_apply: bool = False
+) -> tuple[object, tuple[str, ...], WriteOptions]:
+    """What a request writes: the document, warnings about its text, and how it is to be written."""
+    body = await read_body(request, types, bytes_max)
+    how = write_options(request, is_apply=is_apply)
+    return *await decoded(request, body, how.validation), how
 
 
 class _Options(msgspec.Struct, frozen=True, rename="camel"):
@@ -149,10 +141,8 @@ class DeleteOptions(TypedDict):
 async def delete_options(request: Request) -> DeleteOptions:
     """The parameters of a delete and the options in its body."""
     body = await read_body(request, DOCUMENT_TYPES)
-    try:
-        found = msgspec.convert((await decoded(request, body)).document if body else {}, _Options)
-    except msgspec.ValidationError as error:
-        raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error
+    document = (await decoded(request, body)).document if body else {}
+    found = converted(document, _Options, "the body is no DeleteOptions")
     wanted = found.preconditions or _Options.Preconditions()
     return {
         "uid": wanted.uid or "",
@@ -179,7 +169,7 @@ def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> L
         name=name,
         selector=label_selector(query.get("labelSelector", "")),
         test=text_search(query.get("search", "")),
-        limit=min(limit, LIST_PAGE_MAX) if limit > 0 else None,
+        limit=min(limit, limits.LIST_PAGE_MAX) if limit > 0 else None,
         after=(token.namespace, token.name) if token is not None else None,
         version=version if exact or token is not None else None,
         exact=exact,
@@ -221,7 +211,7 @@ def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], for
         include_object=include_object(query),
         bookmarks=is_set(query, "allowWatchBookmarks"),
         initial_bookmark=initial,
-        timeout_s=min(timeout_s, WATCH_SECONDS_MAX) if timeout_s > 0 else WATCH_SECONDS_MAX,
+        timeout_s=min(timeout_s, limits.WATCH_SECONDS_MAX) if timeout_s > 0 else limits.WATCH_SECONDS_MAX,
     )
 
 
@@ -242,7 +232,7 @@ def _continue(token: str) -> _Continue | None:
     if not token:
         return None
     try:
-        if len(token) > CONTINUE_CHARS_MAX:
+        if len(token) > limits.CONTINUE_CHARS_MAX:
             raise ValueError("too long")
         return msgspec.json.decode(base64.b64decode(token, altchars=b"-_", validate=True), type=_Continue)
     except (ValueError, msgspec.DecodeError) as error:
@@ -271,8 +261,8 @@ _EXISTS: Final = re.compile(rf"\s*(!?)\s*({_NAME})\s*", re.ASCII)
 
 def label_selector(text: str) -> Selector | None:
     """A predicate on labels, such as `app=x,tier!=gold,zone in (a,b),!old`; None when it wants everything."""
-    if len(text) > SELECTOR_CHARS_MAX:
-        raise MalformedObjectError(f"a selector has at most {SELECTOR_CHARS_MAX} characters")
+    if len(text) > limits.SELECTOR_CHARS_MAX:
+        raise MalformedObjectError(f"a selector has at most {limits.SELECTOR_CHARS_MAX} characters")
     if not text.strip():
         return None
     tests: list[Selector] = []
@@ -318,8 +308,8 @@ def _unreadable(text: str, at: int) -> MalformedObjectError:
 
 def text_search(text: str) -> BodyTest | None:
     """A predicate: an object's name and spec hold every word of a text, whatever the case; None for no words."""
-    if len(text) > SEARCH_CHARS_MAX:
-        raise MalformedObjectError(f"a search has at most {SEARCH_CHARS_MAX} characters")
+    if len(text) > limits.SEARCH_CHARS_MAX:
+        raise MalformedObjectError(f"a search has at most {limits.SEARCH_CHARS_MAX} characters")
     words = [word.encode("utf-8", "surrogatepass") for word in text.lower().split()]
     if not words:
         return None
@@ -336,8 +326,8 @@ def text_search(text: str) -> BodyTest | None:
 
 def field_selector(text: str) -> tuple[str | None, str | None]:
     """The exact name and namespace that a field selector asks for, None where it asks for nothing."""
-    if len(text) > SELECTOR_CHARS_MAX:
-        raise MalformedObjectError(f"a selector has at most {SELECTOR_CHARS_MAX} characters")
+    if len(text) > limits.SELECTOR_CHARS_MAX:
+        raise MalformedObjectError(f"a selector has at most {limits.SELECTOR_CHARS_MAX} characters")
     name = namespace = None
     for part in filter(None, text.split(",")):
         split = next((part.partition(one) for one in ("!=", "==", "=") if one in part), (part, "", ""))

@@ -1,4 +1,4 @@
-"""Questions about rights over HTTP: may I, may somebody, what may I, who am I (`kubectl auth`); what may I see."""
+"""Questions over HTTP: may I, may somebody, what may I (`kubectl auth`), what may I see; is this object valid."""
 
 from __future__ import annotations
 
@@ -14,19 +14,26 @@ from starlette.routing import Route
 from headgate.auth.routes import EVENTING
 from headgate.auth.rules import AccessRule, Attributes
 from headgate.auth.user import User
+from headgate.objects.api.admission import Admission
 from headgate.objects.api.discovery import AUTHENTICATION, AUTHORIZATION, LOCAL_REVIEW, REVIEWS
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import DOCUMENT_TYPES, decoded, json_response, read_body
 from headgate.objects.api.queries import user_of
+from headgate.objects.kinds.decode import converted, without_metadata
+from headgate.objects.kinds.kube_status import Status, failure_of
 from headgate.objects.store.store import Store
+from headgate_api.errors import HeadgateError, InvalidInputError
 from headgate_api.limits import RBAC_TEXT_CHARS_MAX, SEEN_NAMESPACES_MAX
+from headgate_api.objects.bodies import JSON_TYPES
 from headgate_api.objects.errors import MalformedObjectError
-from headgate_api.objects.kinds import OWN_API_VERSION, JsonObject
+from headgate_api.objects.kinds import GROUP, OWN_API_VERSION, JsonObject, Kind
 
 _SpecT = TypeVar("_SpecT", bound=msgspec.Struct)
 
 
 class _Resource(msgspec.Struct, frozen=True):
+    """By the names of `Attributes`."""
+
     namespace: str = ""
     verb: str = ""
     group: str = ""
@@ -121,10 +128,7 @@ async def _asked(request: Request, kind: str, spec: type[_SpecT]) -> tuple[JsonO
     if not isinstance(document, dict) or (document.get("apiVersion"), document.get("kind")) != (version, kind):
         raise MalformedObjectError(f"the body is no {kind} of {version}")
     written = document.get("spec") or {}
-    try:
-        found = msgspec.convert(written, spec)
-    except msgspec.ValidationError as error:
-        raise MalformedObjectError(f"spec of the {kind}: {error}") from error
+    found = converted(written, spec, f"spec of the {kind}")
     answer: JsonObject = {"kind": kind, "apiVersion": version, "metadata": {}}
     return answer if version == AUTHENTICATION else answer | {"spec": written}, found
 
@@ -144,9 +148,7 @@ def _wanted(spec: _AccessSpec) -> Attributes:
         return Attributes(path.verb, path=path.path or "/")
     assert resource is not None
     # In a question `*` asks for everything, which one rule alone can allow that says `*`, too.
-    return Attributes(
-        resource.verb, resource.group, resource.resource, resource.subresource, resource.namespace, resource.name
-    )
+    return Attributes(**msgspec.structs.asdict(resource))
 
 
 def _resource_rule(rule: AccessRule) -> JsonObject:
@@ -158,6 +160,103 @@ def _resource_rule(rule: AccessRule) -> JsonObject:
     if rule.names:
         made["resourceNames"] = sorted(rule.names)
     return made
+
+
+# --- admission webhook ----------------------------------------------------------------------------
+# `POST /admission/validate` takes an `AdmissionReview` (admission.k8s.io/v1) for a Trigger or a Broker. Nothing is
+# stored: a cluster that keeps the objects refuses filters that are not understood when they are written.
+
+WEBHOOK: Final = "/admission/validate"
+REVIEW_VERSION: Final = "admission.k8s.io/v1"
+_OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
+_REFUSED: Final = 422
+_CLUSTERS: Final = frozenset({"finalizers", "ownerReferences"})
+"""Of `metadata`: what means something to the cluster that keeps the object, and nothing here."""
+
+
+class GroupVersionKind(msgspec.Struct, frozen=True):
+    """Of the object."""
+
+    kind: str
+    group: str = ""
+    version: str = ""
+
+
+class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """The request, as far as it has effect; `object` is null for a delete."""
+
+    uid: str
+    kind: GroupVersionKind
+    operation: str
+    namespace: str = ""
+    object: JsonObject | None = None
+    old_object: JsonObject | None = None
+
+
+class AdmissionReview(msgspec.Struct, frozen=True, rename="camel"):
+    """The question's envelope."""
+
+    api_version: str
+    kind: str
+    request: AdmissionRequest
+
+
+class AdmissionResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer; `status` has the reason of a refusal."""
+
+    uid: str
+    allowed: bool
+    status: Status | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class AdmissionWebhook:
+    """The handler."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def routes(self) -> Iterator[Route]:
+        yield Route(WEBHOOK, self._validate, methods=["POST"])
+
+    async def _validate(self, request: Request) -> Response:
+        document, _ = await decoded(request, await read_body(request, JSON_TYPES))
+
+        response = await run_in_threadpool(lambda: self._judged(_admission_review(document).request))
+        return json_response({"apiVersion": REVIEW_VERSION, "kind": "AdmissionReview", "response": response})
+
+    def _judged(self, request: AdmissionRequest) -> AdmissionResponse:
+        if request.operation in ("DELETE", "CONNECT"):
+            return AdmissionResponse(request.uid, True)
+        if request.kind.kind not in set(Kind) or request.kind.group != Kind(request.kind.kind).group:
+            problem = f"cannot judge a {request.kind.kind} of {request.kind.group or 'the core group'}"
+            raise MalformedObjectError(problem, hint=f"register the webhook for brokers and triggers of {GROUP}")
+        if not request.object:
+            raise MalformedObjectError(f"request.object is missing, which a {request.operation} has")
+        kind, new = Kind(request.kind.kind), without_metadata(request.object, _CLUSTERS)
+        old = without_metadata(request.old_object, _CLUSTERS) if request.old_object else None
+        try:
+            warnings = self._admission.review(kind, new, old, namespace=request.namespace or None)
+        except InvalidInputError as error:
+            return AdmissionResponse(request.uid, False, _status(error))
+        return AdmissionResponse(request.uid, True, warnings=warnings)
+
+
+def _admission_review(document: object) -> AdmissionReview:
+    review = converted(document, AdmissionReview, "the body is no AdmissionReview")
+    if (review.api_version, review.kind) != (REVIEW_VERSION, "AdmissionReview"):
+        found = f"{review.api_version} {review.kind}"
+        raise MalformedObjectError(f"the body is a {found[:100]}, expected {REVIEW_VERSION} AdmissionReview")
+    if not review.request.uid:
+        raise MalformedObjectError("request.uid is empty, and the answer must name it")
+    if review.request.operation not in _OPERATIONS:
+        raise MalformedObjectError(f"request.operation is {review.request.operation[:20]!r}")
+    return review
+
+
+def _status(error: HeadgateError) -> Status:
+    """Why not: 422 whatever rule was broken, because that is what a cluster's clients show."""
+    return msgspec.structs.replace(failure_of(error), code=_REFUSED, reason="Invalid")
 
 
 # --- namespaces -----------------------------------------------------------------------------------

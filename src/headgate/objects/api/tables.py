@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
@@ -9,18 +10,20 @@ import msgspec
 
 from headgate.objects.kinds.credentials import size_bytes
 from headgate.objects.kinds.specs import TYPE_DEFAULT
+from headgate.objects.kinds.status import ready_of
 from headgate_api.objects.kinds import (
     Broker,
     ClusterRole,
+    ClusterRoleBinding,
     Condition,
     EventPolicy,
     EventType,
     Kind,
     Metadata,
     Object,
-    RbacObject,
     RbacRole,
     ResourceQuota,
+    RoleBinding,
     Secret,
     Trigger,
 )
@@ -54,8 +57,9 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _NAME: Final = Column("Name", format="name", description="Name of the object")
+_AGE: Final = Column("Age", description="Time since creation")
 _READY: Final = (
-    Column("Age", description="Time since creation"),
+    _AGE,
     Column("Ready", description="Whether all that the object needs is there"),
     Column("Reason", description="Why it is not ready"),
 )
@@ -66,7 +70,7 @@ _ROLE_COLUMNS: Final = (_NAME, _CREATED)
 _BINDING_COLUMNS: Final = (
     _NAME,
     Column("Role", description="Whose rights it gives"),
-    Column("Age", description="Time since creation"),
+    _AGE,
     Column("Users", description="Users who get them", priority=1),
     Column("Groups", description="Groups whose users get them", priority=1),
     Column("ServiceAccounts", description="Service accounts that get them", priority=1),
@@ -89,12 +93,7 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
         _WARNINGS,
         _FILTER,
     ),
-    Kind.EVENT_POLICY: (
-        _NAME,
-        *_READY,
-        Column("From", description="Who may send", priority=1),
-        _FILTER,
-    ),
+    Kind.EVENT_POLICY: (_NAME, *_READY, Column("From", description="Who may send", priority=1), _FILTER),
     Kind.EVENT_TYPE: (
         _NAME,
         Column("Type", description="The events' type"),
@@ -111,13 +110,13 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
         Column("Type", description="What it is for"),
         Column("Data", description="How many values it has"),
         Column("Size", description="Bytes of its values"),
-        Column("Age", description="Time since creation"),
+        _AGE,
     ),
     Kind.RESOURCE_QUOTA: (
         _NAME,
         Column("Request", description="What is used of what may be used"),
         Column("Limit", description="Without effect"),
-        Column("Age", description="Time since creation"),
+        _AGE,
     ),
     Kind.ROLE: _ROLE_COLUMNS,
     Kind.CLUSTER_ROLE: _ROLE_COLUMNS,
@@ -128,56 +127,50 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
 
 def row(obj: Object, *, now_s: float, include: str) -> Row:
     """An object as a row; `now_s` (seconds since 1970) is for its age, `include` is Kubernetes' `includeObject`."""
-    since = age(obj.metadata.creation_timestamp, now_s)
-    cells: tuple[str, ...]
-    if isinstance(obj, RbacObject):
-        return _made(_rbac_cells(obj, since), obj, include)
-    if isinstance(obj, Secret):
-        cells = (obj.metadata.name, obj.type, str(len(obj.data)), str(size_bytes(obj)), since)
-        return _made(cells, obj, include)
-    if isinstance(obj, ResourceQuota):
-        used = obj.status.used
-        shown = ", ".join(f"{name}: {used.get(name, '-')}/{limit}" for name, limit in sorted(obj.spec.hard.items()))
-        return _made((obj.metadata.name, shown, "", since), obj, include)
-    ready, reason = _ready(obj.status.conditions)
-    state = (since, ready, reason)
-    if isinstance(obj, EventPolicy):
-        senders = ",".join(obj.status.from_) or "<none>"
-        return _made((obj.metadata.name, *state, senders, _written(obj.spec.filters)), obj, include)
-    if isinstance(obj, EventType):
-        spec, to = obj.spec, obj.spec.reference
-        name, kind = (to.name, to.kind) if to is not None else (spec.broker, "Broker" if spec.broker else "")
-        cells = (obj.metadata.name, spec.type, spec.source, spec.schema, name, kind, spec.description, ready, reason)
-        return _made(cells, obj, include)
-    if isinstance(obj, Broker):
-        cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", *state)
-    else:
-        filters: object = obj.spec.filters or obj.spec.filter
-        if isinstance(obj, Trigger):
-            way = obj.status.subscriber_uri
-        else:
-            filters, way = filters or obj.spec.consumer_metadata, obj.spec.type or TYPE_DEFAULT
-        cells = (obj.metadata.name, obj.spec.broker, way, *state, _warnings(obj.status.conditions), _written(filters))
-    return _made(cells, obj, include)
-
-
-def _rbac_cells(obj: RbacObject, since: str) -> tuple[str, ...]:
-    if isinstance(obj, RbacRole | ClusterRole):
-        return obj.metadata.name, obj.metadata.creation_timestamp
-    by_kind: dict[str, list[str]] = {}
-    for one in obj.subjects:
-        named = f"{one.namespace}/{one.name}" if one.namespace else one.name
-        by_kind.setdefault(one.kind, []).append(named)
-    names = (", ".join(by_kind.get(kind, ())) for kind in ("User", "Group", "ServiceAccount"))
-    return obj.metadata.name, f"{obj.role_ref.kind}/{obj.role_ref.name}", since, *names
-
-
-def _made(cells: tuple[str, ...], obj: Object, include: str) -> Row:
+    cells = (obj.metadata.name, *_cells(obj, age(obj.metadata.creation_timestamp, now_s)))
     if include == "Object":
         return Row(cells, obj)
-    if include == "None":
-        return Row(cells)
-    return Row(cells, partial(obj.metadata))
+    return Row(cells) if include == "None" else Row(cells, partial(obj.metadata))
+
+
+def _cells(obj: Object, since: str) -> tuple[str, ...]:
+    """The cells behind the name."""
+    match obj:
+        case RbacRole() | ClusterRole():
+            return (obj.metadata.creation_timestamp,)
+        case RoleBinding() | ClusterRoleBinding():
+            return f"{obj.role_ref.kind}/{obj.role_ref.name}", since, *_subjects(obj)
+        case Secret():
+            return obj.type, str(len(obj.data)), str(size_bytes(obj)), since
+        case ResourceQuota():
+            used = obj.status.used
+            shown = ", ".join(f"{name}: {used.get(name, '-')}/{limit}" for name, limit in sorted(obj.spec.hard.items()))
+            return shown, "", since
+    ready = ready_of(obj.status)
+    is_ready, reason = (ready.status, ready.reason) if ready is not None else ("", "")
+    state = (since, is_ready, reason)
+    match obj:
+        case EventPolicy():
+            return *state, ",".join(obj.status.from_) or "<none>", _written(obj.spec.filters)
+        case EventType():
+            spec, to = obj.spec, obj.spec.reference
+            name, kind = (to.name, to.kind) if to is not None else (spec.broker, "Broker" if spec.broker else "")
+            return spec.type, spec.source, spec.schema, name, kind, spec.description, is_ready, reason
+        case Broker():
+            return obj.status.address.url if obj.status.address else "", *state
+    filters: object = obj.spec.filters or obj.spec.filter
+    if isinstance(obj, Trigger):
+        way = obj.status.subscriber_uri
+    else:
+        filters, way = filters or obj.spec.consumer_metadata, obj.spec.type or TYPE_DEFAULT
+    return obj.spec.broker, way, *state, _warnings(obj.status.conditions), _written(filters)
+
+
+def _subjects(binding: RoleBinding | ClusterRoleBinding) -> Iterator[str]:
+    """Who gets its rights: users, groups, service accounts."""
+    for kind in ("User", "Group", "ServiceAccount"):
+        those = (one for one in binding.subjects if one.kind == kind)
+        yield ", ".join(f"{one.namespace}/{one.name}" if one.namespace else one.name for one in those)
 
 
 def _written(filters: object) -> str:
@@ -226,11 +219,6 @@ def head(kind: Kind) -> bytes:
 def table(kind: Kind, rows: bytes, metadata: dict[str, object]) -> bytes:
     """A whole table in JSON, of rows in JSON."""
     return head(kind) + rows + b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
-
-
-def _ready(conditions: tuple[Condition, ...]) -> tuple[str, str]:
-    found = next((condition for condition in conditions if condition.type == "Ready"), None)
-    return (found.status, found.reason) if found is not None else ("", "")
 
 
 def _warnings(conditions: tuple[Condition, ...]) -> str:

@@ -1,4 +1,11 @@
-"""Several objects applied together: each judged as alone, their writes in one transaction."""
+"""Several triggers or subscriptions applied by one request, as `headgate apply` sends them.
+
+    POST /apis/headgate.dev/v1/namespaces/{namespace}/triggerapplies        {"items": [trigger, ...]}
+    POST /apis/headgate.dev/v1/namespaces/{namespace}/subscriptionapplies   {"items": [subscription, ...]}
+
+Each is judged as alone, their writes are one transaction: ten thousand requests would wait for ten thousand of them.
+The answer has an item for each object that came, in the same order.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +23,10 @@ from headgate.filter.compile.plan import CompiledFilter
 from headgate.objects.api.admission import WRITE_ATTEMPTS_MAX, Admission, Admitted, is_theirs, kept_of, outcome_of
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import Handler, json_response, read_body
-from headgate.objects.api.queries import WriteOptions, write_options
+from headgate.objects.api.queries import write_options
 from headgate.objects.kinds.decode import Decoded
 from headgate.objects.kinds.kube_status import Status, failure_of
-from headgate.objects.kinds.managers import Manager
+from headgate.objects.kinds.managers import Manager, WriteOptions
 from headgate.objects.kinds.validate import refuse_erased_filter
 from headgate.objects.store.writes import Write
 from headgate_api.errors import HeadgateError, InvalidInputError, TooLargeError
@@ -30,117 +37,6 @@ from headgate_api.objects.errors import AlreadyExistsError, MalformedObjectError
 from headgate_api.objects.kinds import APPLIED_TOGETHER, Kind, Object, ObjectKey, key_of
 
 Result: TypeAlias = "Admitted | HeadgateError"
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A document that is admitted and not yet written; `attempt` counts its writes."""
-
-    place: int
-    key: ObjectKey
-    document: object
-    decoded: Decoded
-    plan: CompiledFilter | None
-    attempt: int = 1
-
-
-class TogetherApply:
-    """Creates triggers or subscriptions of a namespace, or gives those that are there what documents say.
-
-    Labels, annotations and finalizers that a document does not name are kept. Who applies may change every object of
-    the kind in the namespace, which the gate has seen to; whether he may create is judged here, object by object.
-    May block: call it in a thread.
-    """
-
-    def __init__(self, admission: Admission, grants: Grants) -> None:
-        self._admission = admission
-        self._store = admission.store
-        self._grants = grants
-
-    def apply(
-        self,
-        kind: Kind,
-        documents: Sequence[object],
-        *,
-        namespace: str,
-        by: Manager,
-        validation: FieldValidation = FieldValidation.STRICT,
-        dry_run: bool = False,
-    ) -> list[Result]:
-        """Apply documents in their order, all of a kind on which no other object's admission depends.
-
-        Of each document what became of it, or the error that it alone would have had. UnavailableError alone is raised:
-        nothing can be written now, but objects before may have been.
-        """
-        results: dict[int, Result] = {}
-        waiting: list[_Waiting] = []
-        for place, document in enumerate(documents):
-            try:
-                decoded, plan = self._admission.admit(kind, document, namespace, None, validation)
-                waiting.append(_Waiting(place, key_of(decoded.obj), document, decoded, plan))
-            except HeadgateError as error:
-                results[place] = _of_one(error)
-        while waiting:
-            first = {one.key: one for one in reversed(waiting)}  # of a name that is there twice the second one waits
-            turn = sorted(first.values(), key=lambda one: one.place)
-            behind = [one for one in waiting if first[one.key] is not one]
-            again = self._write(turn, results, by, dry_run=dry_run)
-            waiting = sorted([*again, *behind], key=lambda one: one.place)
-        return [results[place] for place in range(len(documents))]
-
-    def _write(
-        self, turn: Sequence[_Waiting], results: dict[int, Result], by: Manager, *, dry_run: bool
-    ) -> list[_Waiting]:
-        """Writes documents of different names; returns those of which another writer came between read and write."""
-        there = self._store.found(one.key for one in turn)
-        ready: list[tuple[_Waiting, Object | None, Write]] = []
-        for one in turn:
-            old = there.get(one.key)
-            try:
-                ready.append((one, old, Write(self._made(one, old, by), one.plan, old is None)))
-            except HeadgateError as error:
-                results[one.place] = _of_one(error)
-        stored = self._store.write_all([write for _, _, write in ready], dry_run=dry_run) if ready else []
-        again = []
-        for (one, old, write), new in zip(ready, stored, strict=True):
-            if not isinstance(new, HeadgateError):
-                results[one.place] = Admitted(new, one.decoded.warnings, outcome_of(old, new))
-            elif one.attempt < WRITE_ATTEMPTS_MAX and _came_between(new, old, write.obj):
-                again.append(replace(one, attempt=one.attempt + 1))
-            else:
-                results[one.place] = new
-        return again
-
-    def _made(self, one: _Waiting, old: Object | None, by: Manager) -> Object:
-        if old is None:
-            self._grants.judge_create(by.user, one.key)
-            return self._admission.created(one.decoded, None, by)
-        refuse_erased_filter(old, one.decoded.obj, one.document)
-        return self._admission.changed(old, kept_of(old, one.decoded), None, by)
-
-
-def _of_one(error: HeadgateError) -> HeadgateError:
-    """An error that concerns one object; one that concerns all, as the same may succeed later, is raised."""
-    if error.retriable:
-        raise error
-    return error
-
-
-def _came_between(error: HeadgateError, old: Object | None, obj: Object) -> bool:
-    """Whether a write failed because its object has been made, changed or deleted since it was read."""
-    if old is None:
-        return isinstance(error, AlreadyExistsError)
-    return isinstance(error, ObjectNotFoundError) or (isinstance(error, StaleObjectError) and not is_theirs(obj, old))
-
-
-# --- together api ---------------------------------------------------------------------------------
-# Several triggers or subscriptions applied by one request: what `headgate apply` sends.
-#
-#     POST /apis/headgate.dev/v1/namespaces/{namespace}/triggerapplies        {"items": [trigger, ...]}
-#     POST /apis/headgate.dev/v1/namespaces/{namespace}/subscriptionapplies   {"items": [subscription, ...]}
-#
-# A client that sends ten thousand requests waits for ten thousand answers and makes ten thousand transactions; one that
-# sends forty waits for forty. The answer has an item for each that came, in the same order.
 
 
 class ApplyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -158,17 +54,80 @@ class AppliedItem(msgspec.Struct, frozen=True, omit_defaults=True):
     error: Status | None = None
 
 
-class ApplyAnswer(msgspec.Struct, frozen=True):
-    """What became of each object."""
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A document that is admitted and not yet written; `attempt` counts its writes."""
 
-    items: tuple[AppliedItem, ...]
+    place: int
+    key: ObjectKey
+    document: object
+    decoded: Decoded
+    plan: CompiledFilter | None
+    attempt: int = 1
 
 
 class TogetherApi:
-    """The handlers."""
+    """Creates triggers or subscriptions of a namespace, or gives those that are there what documents say.
+
+    Labels, annotations and finalizers that a document does not name are kept. Who applies may change every object of
+    the kind in the namespace, which the gate has seen to; whether he may create is judged here, object by object.
+    May block: call it in a thread.
+    """
 
     def __init__(self, admission: Admission, grants: Grants) -> None:
-        self._together = TogetherApply(admission, grants)
+        self._admission = admission
+        self._store = admission.store
+        self._grants = grants
+
+    def apply(self, kind: Kind, documents: Sequence[object], how: WriteOptions, *, namespace: str) -> list[Result]:
+        """Apply documents in their order, all of a kind on which no other object's admission depends.
+
+        Of each document what became of it, or the error that it alone would have had. UnavailableError alone is raised:
+        nothing can be written now, but objects before may have been.
+        """
+        results: dict[int, Result] = {}
+        waiting: list[_Waiting] = []
+        for place, document in enumerate(documents):
+            try:
+                decoded, plan = self._admission.admit(kind, document, namespace, None, how.validation)
+                waiting.append(_Waiting(place, key_of(decoded.obj), document, decoded, plan))
+            except HeadgateError as error:
+                results[place] = _of_one(error)
+        while waiting:
+            first = {one.key: one for one in reversed(waiting)}  # of a name that is there twice the second one waits
+            turn = sorted(first.values(), key=lambda one: one.place)
+            behind = [one for one in waiting if first[one.key] is not one]
+            again = self._write(turn, results, how)
+            waiting = sorted([*again, *behind], key=lambda one: one.place)
+        return [results[place] for place in range(len(documents))]
+
+    def _write(self, turn: Sequence[_Waiting], results: dict[int, Result], how: WriteOptions) -> list[_Waiting]:
+        """Writes documents of different names; returns those of which another writer came between read and write."""
+        there = self._store.found(one.key for one in turn)
+        ready: list[tuple[_Waiting, Object | None, Write]] = []
+        for one in turn:
+            old = there.get(one.key)
+            try:
+                ready.append((one, old, Write(self._made(one, old, how.by), one.plan, old is None)))
+            except HeadgateError as error:
+                results[one.place] = _of_one(error)
+        stored = self._store.write_all([write for _, _, write in ready], dry_run=how.dry_run) if ready else []
+        again = []
+        for (one, old, write), new in zip(ready, stored, strict=True):
+            if not isinstance(new, HeadgateError):
+                results[one.place] = Admitted(new, one.decoded.warnings, outcome_of(old, new))
+            elif one.attempt < WRITE_ATTEMPTS_MAX and _came_between(new, old, write.obj):
+                again.append(replace(one, attempt=one.attempt + 1))
+            else:
+                results[one.place] = new
+        return again
+
+    def _made(self, one: _Waiting, old: Object | None, by: Manager) -> Object:
+        if old is None:
+            self._grants.judge_create(by.user, one.key)
+            return self._admission.created(one.decoded, None, by)
+        refuse_erased_filter(old, one.decoded.obj, one.document)
+        return self._admission.changed(old, kept_of(old, one.decoded), None, by)
 
     def routes(self) -> Iterator[Route]:
         for kind, name in APPLIED_TOGETHER.items():
@@ -177,25 +136,38 @@ class TogetherApi:
     def _handler(self, kind: Kind) -> Handler:
         async def handle(request: Request) -> Response:
             body = await read_body(request, JSON_TYPES, APPLY_BYTES_MAX)
-            namespace, options = request.path_params["namespace"], write_options(request)
-            return json_response(await run_in_threadpool(self._applied, kind, body, namespace, options))
+            namespace, how = request.path_params["namespace"], write_options(request)
+            return json_response({"items": await run_in_threadpool(self._applied, kind, body, namespace, how)})
 
         return handle
 
-    def _applied(self, kind: Kind, body: bytes, namespace: str, options: WriteOptions) -> ApplyAnswer:
+    def _applied(self, kind: Kind, body: bytes, namespace: str, how: WriteOptions) -> list[AppliedItem]:
         items = _items(body)
         results: dict[int, Result] = {}
         read: dict[int, Read] = {}
         for place, item in enumerate(items):
             try:
-                read[place] = _document(bytes(item), options["validation"])
+                read[place] = _document(bytes(item), how.validation)
             except (MalformedObjectError, TooLargeError) as error:
                 results[place] = error
         documents = [one.document for one in read.values()]
-        done = self._together.apply(kind, documents, namespace=namespace, **options)
-        results |= zip(read, done, strict=True)
+        results |= zip(read, self.apply(kind, documents, how, namespace=namespace), strict=True)
         warnings = {place: one.warnings for place, one in read.items()}
-        return ApplyAnswer(tuple(_item(results[place], warnings.get(place, ())) for place in range(len(items))))
+        return [_item(results[place], warnings.get(place, ())) for place in range(len(items))]
+
+
+def _of_one(error: HeadgateError) -> HeadgateError:
+    """An error that concerns one object; one that concerns all, as the same may succeed later, is raised."""
+    if error.retriable:
+        raise error
+    return error
+
+
+def _came_between(error: HeadgateError, old: Object | None, obj: Object) -> bool:
+    """Whether a write failed because its object has been made, changed or deleted since it was read."""
+    if old is None:
+        return isinstance(error, AlreadyExistsError)
+    return isinstance(error, ObjectNotFoundError) or (isinstance(error, StaleObjectError) and not is_theirs(obj, old))
 
 
 def _items(body: bytes) -> tuple[msgspec.Raw, ...]:

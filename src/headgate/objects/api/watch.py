@@ -69,7 +69,6 @@ class ChangeFeed:
         return not self.is_closed
 
     def close(self) -> None:
-        """End every watch: the server stops."""
         self.is_closed = True
         self._wake()
 

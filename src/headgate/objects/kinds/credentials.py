@@ -44,6 +44,12 @@ def secret_with_defaults(secret: Secret) -> Secret:
     return msgspec.structs.replace(secret, type=secret.type or TYPE_DEFAULT, data=secret.data | written, string_data={})
 
 
+def value_of(secret: Secret, key: str) -> bytes | None:
+    """One value; None when there is none."""
+    text = secret.data.get(key)
+    return base64.b64decode(text) if text is not None else None
+
+
 def size_bytes(secret: Secret) -> int:
     """Bytes of all values."""
     return sum(len(text) // 4 * 3 - text[-2:].count("=") for text in secret.data.values())
@@ -98,9 +104,11 @@ def secret_change_causes(old: Secret, new: Secret) -> Iterator[Cause]:
 
 
 SecretOf = Callable[[str], Secret | None]
+"""A Secret of the trigger's namespace by its name; None when there is none."""
 _SIGNING_PREFIX: Final = "whsec_"
 _SIGNING_BYTES: Final = (24, 64)
 _VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
+_BREAKS: Final = b"\r\n"
 
 
 class CredentialsError(Exception):
@@ -174,10 +182,10 @@ class _Secrets:
         secret = self._secret_of(reference.name)
         if secret is None:
             raise CredentialsError("SecretNotFound", f'the Secret "{reference.name}" does not exist')
-        text = secret.data.get(key)
-        if text is None:
+        value = value_of(secret, key)
+        if value is None:
             raise CredentialsError("SecretKeyNotFound", f'the Secret "{reference.name}" has no value "{key}"')
-        value = base64.b64decode(text).rstrip(b"\r\n")
+        value = value.rstrip(_BREAKS)
         if not value:
             raise self.wrong(reference, key, "it is empty")
         if len(value) > CREDENTIAL_BYTES_MAX:

@@ -1,8 +1,7 @@
 """Strict decoding of untrusted documents to typed objects.
 
-Unknown fields are refused, warned of or dropped by `fieldValidation`. Fields that Knative has and Headgate
-lacks are always refused, and so is every unknown field inside `spec.filter` and `spec.filters` (by the
-compiler): a filter never fails open.
+Unknown fields are refused, warned of or dropped by `fieldValidation`. Always refused is what Knative has and Headgate
+lacks, and what is unknown inside `spec.filter` and `spec.filters` (by the compiler): a filter never fails open.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 import types
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Union, get_args, get_origin, get_type_hints
+from typing import Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -21,6 +20,8 @@ from headgate_api.limits import OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 from headgate_api.objects.bodies import FieldValidation
 from headgate_api.objects.errors import Cause, InvalidObjectError, MalformedObjectError, forbidden, shown, value_at
 from headgate_api.objects.kinds import TYPES, JsonObject, Kind, Object
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +104,7 @@ def decode_object(
     metadata = kept.get("metadata")
     name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
     managed = metadata.get("managedFields") if isinstance(metadata, dict) else None
-    if isinstance(metadata, dict):
-        kept["metadata"] = {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
+    kept = without_metadata(kept, _SERVER_FIELDS)
     causes = tuple(_unsupported(kept))
     if causes:
         raise InvalidObjectError(causes, kind=kind, name=name)
@@ -121,6 +121,22 @@ def decode_object(
     except msgspec.ValidationError as error:
         shown_in = kept if kind is not Kind.SECRET else {}  # a value of a Secret is no matter for a message
         raise InvalidObjectError((_type_cause(error, shown_in),), kind=kind, name=name) from error
+
+
+def converted(value: object, type_: type[_T], problem: str) -> _T:
+    """A document as a type of ours; MalformedObjectError, which begins with the problem, for what is none."""
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise MalformedObjectError(f"{problem}: {error}") from error
+
+
+def without_metadata(document: Mapping[str, object], names: Collection[str]) -> JsonObject:
+    """A document without some fields of its metadata."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return dict(document)
+    return {**document, "metadata": {key: value for key, value in metadata.items() if key not in names}}
 
 
 def _check_kind(kind: Kind, document: Mapping[str, object]) -> None:

@@ -42,12 +42,12 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _METADATA: Final = frozenset(
-    map(
-        ipaddress.ip_address,
-        ("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254",
-         "fd20:ce::254", "fd00:42::42"),
+    ipaddress.ip_address(text)
+    for text in (
+        *("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+        *("fd00:ec2::254", "fd20:ce::254", "fd00:42::42"),
     )
-)  # fmt: skip
+)
 """Where clouds give credentials to programs inside; most are link-local, these are named all the same."""
 
 
@@ -73,7 +73,7 @@ smaller one says whether the Internet routes it; what is in none is not routed. 
 _WRITTEN: Final = re.compile(r"https?://[^/\\#\x00-\x20\x7f][^\\#\x00-\x20\x7f]*", re.IGNORECASE)
 """What a reader of RFC 3986 and one of WHATWG take for the same URL, without a fragment, which is never sent."""
 _CONTROL: Final = re.compile(r"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
-_V4_AT_END: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
+_V4_AT_END: Final = _networks("::/96", "64:ff9b::/96", "64:ff9b:1::/48")
 """Ranges that carry an IPv4 address in their last 32 bits: IPv4-compatible and NAT64."""
 _OWN_API: Final = "is this server's own API; events may go to its brokers only, /{namespace}/{broker}"
 _PORTS: Final = {"http": 80, "https": 443}
@@ -130,8 +130,6 @@ class UrlPolicy:
         reach: `local`: every address but link-local ones, cloud metadata, multicast and what is no address of a host.
             `public`: of those only what is routed in the Internet.
         allow: Networks that `reach` does not judge.
-        deny: Networks that are always refused.
-        schemes: Of `http` and `https`.
         ports: Ranges, both ends included; empty for every port.
         own_url: This server's address: its brokers may always be sent to.
         own: Where this server listens: of that, brokers may be sent to and nothing else.
@@ -152,9 +150,8 @@ class UrlPolicy:
         if "#" in url:
             raise UrlRefusedError("must not have a fragment (#...): it is never sent")
         if not _WRITTEN.fullmatch(url):
-            raise UrlRefusedError(
-                r"must be an absolute URL, http://host/... or https://host/..., without spaces and \ "
-            )
+            problem = r"must be an absolute URL, http://host/... or https://host/..., without spaces and \ "
+            raise UrlRefusedError(problem)
         if _CONTROL.search(url.partition("?")[0]):
             raise UrlRefusedError("must not have control characters in its path, nor percent-encoded ones (%0d)")
         try:

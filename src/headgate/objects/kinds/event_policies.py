@@ -1,44 +1,39 @@
-"""EventPolicies: their rules for writers, what they apply to, whom they name, and their conditions. Pure."""
+"""EventPolicies: their rules for writers, what they apply to, and whom they name. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
-from headgate.auth.event_policies import WILDCARD, DefaultMode
+from headgate.auth.event_policies import WILDCARD
 from headgate.auth.user import subject_of
 from headgate_api.limits import EVENT_POLICY_ITEMS_MAX, RBAC_TEXT_CHARS_MAX
 from headgate_api.objects.access_objects import (
     BrokerReference,
     BrokerSelector,
     EventPolicy,
-    EventPolicyStatus,
     PolicySender,
     SelectorRequirement,
     SenderReference,
 )
 from headgate_api.objects.errors import Cause, forbidden, invalid, not_named, not_one_of, required, too_many
-from headgate_api.objects.kinds import API_VERSION, Broker, Kind, ObjectKey, PolicyReference
-from headgate_api.objects.metadata import TRUE, Condition, false, summary, timed
+from headgate_api.objects.kinds import API_VERSION, Broker, Kind, ObjectKey
 
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
-_NO_USERS: Final = "the server does not ask who sends events, so EventPolicies have no effect"
-_SHOWN_MAX: Final = 5
-"""Names in the message of a condition."""
 
 
 def policy_with_defaults(policy: EventPolicy) -> EventPolicy:
     """A policy whose references say their namespaces."""
-    senders = tuple(
-        msgspec.structs.replace(
-            one, ref=msgspec.structs.replace(one.ref, namespace=one.ref.namespace or policy.metadata.namespace)
-        )
-        if one.ref is not None
-        else one
-        for one in policy.spec.from_
-    )
+
+    def placed(sender: PolicySender) -> PolicySender:
+        if sender.ref is None or sender.ref.namespace:
+            return sender
+        ref = msgspec.structs.replace(sender.ref, namespace=policy.metadata.namespace)
+        return msgspec.structs.replace(sender, ref=ref)
+
+    senders = tuple(map(placed, policy.spec.from_))
     return msgspec.structs.replace(policy, spec=msgspec.structs.replace(policy.spec, from_=senders))
 
 
@@ -156,78 +151,17 @@ def subjects_of(policy: EventPolicy) -> tuple[str, ...]:
 def _subject(sender: PolicySender) -> str:
     if sender.ref is None:
         return sender.sub
-    return subject_of(f"{sender.ref.namespace}/{sender.ref.name}") if _is_trigger(sender.ref) else ""
+    return subject_of(f"{sender.ref.namespace}/{sender.ref.name}") if is_trigger_reference(sender.ref) else ""
 
 
 def foreign_senders(policy: EventPolicy) -> tuple[ObjectKey, ...]:
     """The triggers of other namespaces that a policy names by reference."""
-    named = (one.ref for one in policy.spec.from_ if one.ref is not None and _is_trigger(one.ref))
+    named = (one.ref for one in policy.spec.from_ if one.ref is not None and is_trigger_reference(one.ref))
     return tuple(
         ObjectKey(Kind.TRIGGER, ref.namespace, ref.name) for ref in named if ref.namespace != policy.metadata.namespace
     )
 
 
-def _is_trigger(ref: SenderReference) -> bool:
+def is_trigger_reference(ref: SenderReference) -> bool:
+    """Whether a reference names what has a user here."""
     return (ref.kind, ref.api_version) == (Kind.TRIGGER, API_VERSION)
-
-
-# --- conditions -----------------------------------------------------------------------------------
-
-
-def policy_status(
-    policy: EventPolicy, *, knows_users: bool, is_trigger: Callable[[str], bool], now: str
-) -> EventPolicyStatus:
-    """The status of a policy, with Knative's conditions; `now` is RFC 3339, `is_trigger` may block."""
-    enabled = Condition(type="AuthenticationEnabled", status=TRUE)
-    if not knows_users:
-        enabled = false("AuthenticationEnabled", "AuthenticationDisabled", _NO_USERS)
-    problems = list(_unresolved(policy, is_trigger))
-    resolved = Condition(type="SubjectsResolved", status=TRUE)
-    if problems:
-        resolved = false("SubjectsResolved", "SubjectsNotResolved", _joined(problems, "; "))
-    needed = (enabled, resolved)
-    return EventPolicyStatus(
-        observed_generation=policy.metadata.generation,
-        conditions=timed((*needed, summary(needed)), policy.status.conditions, now),
-        from_=subjects_of(policy),
-    )
-
-
-def _unresolved(policy: EventPolicy, is_trigger: Callable[[str], bool]) -> Iterator[str]:
-    for number, one in enumerate(policy.spec.from_):
-        if one.ref is None:
-            continue
-        path = f"{one.ref.namespace}/{one.ref.name}"
-        if not _is_trigger(one.ref):
-            yield f"spec.from[{number}].ref: only Kubernetes can look up {one.ref.kind} {path}: use sub"
-        elif not is_trigger(path):
-            yield f'spec.from[{number}].ref: trigger "{path}" does not exist'
-
-
-def policies_condition(policies: Sequence[EventPolicy], mode: DefaultMode | None) -> Condition:
-    """What a broker's status says about the policies that apply to it; without a mode nobody is asked who he is."""
-    if mode is None:
-        return Condition(type="EventPoliciesReady", status=TRUE, reason="AuthenticationDisabled", message=_NO_USERS)
-    if not policies:
-        message = f'the default authorization mode is "{mode}"'
-        return Condition(type="EventPoliciesReady", status=TRUE, reason="DefaultAuthorizationMode", message=message)
-    unready = [one.metadata.name for one in policies if not _is_ready(one)]
-    if unready:
-        message = f"event policies {_joined(unready, ', ')} are not ready"
-        return false("EventPoliciesReady", "EventPoliciesNotReady", message)
-    return Condition(type="EventPoliciesReady", status=TRUE)
-
-
-def ready_policies(policies: Sequence[EventPolicy]) -> tuple[PolicyReference, ...]:
-    """Those that a broker's status lists."""
-    api_version = Kind.EVENT_POLICY.api_version
-    return tuple(PolicyReference(api_version=api_version, name=one.metadata.name) for one in policies if _is_ready(one))
-
-
-def _is_ready(policy: EventPolicy) -> bool:
-    return any(one.type == "Ready" and one.status == TRUE for one in policy.status.conditions)
-
-
-def _joined(texts: Sequence[str], separator: str) -> str:
-    more = len(texts) - _SHOWN_MAX
-    return separator.join(texts[:_SHOWN_MAX]) + (f"{separator}and {more} more" if more > 0 else "")

@@ -1,26 +1,17 @@
-"""EventTypes: what they may say, their status, and the one of a flow of events. Pure."""
+"""EventTypes: what they may say, and the one of a flow of events. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
 from headgate_api.limits import EVENT_TYPE_SCHEMA_CHARS_MAX, EVENT_TYPE_TEXT_CHARS_MAX
 from headgate_api.objects.errors import Cause, invalid, required
-from headgate_api.objects.kinds import (
-    API_VERSION,
-    GROUP,
-    Broker,
-    EventType,
-    EventTypeReference,
-    EventTypeSpec,
-    EventTypeStatus,
-    Kind,
-)
-from headgate_api.objects.metadata import TRUE, UNKNOWN, Condition, JsonObject, false, summary, timed
+from headgate_api.objects.kinds import API_VERSION, GROUP, Broker, EventType, EventTypeReference, EventTypeSpec, Kind
+from headgate_api.objects.metadata import JsonObject
 
 DESCRIPTION: Final = "Event Type auto-created by controller"
 """Of an EventType that Knative or Headgate has made of events, word for word as tools know it."""
@@ -86,24 +77,6 @@ def broker_of(event_type: EventType) -> str:
         return f"{namespace}/{spec.broker}" if spec.broker else ""
     is_broker = reference.kind == Kind.BROKER and (reference.api_version == API_VERSION or reference.group == GROUP)
     return f"{namespace}/{reference.name}" if is_broker else ""
-
-
-def event_type_status(event_type: EventType, *, is_there: Callable[[str], bool], now: str) -> EventTypeStatus:
-    """The status of an EventType, with Knative's conditions; `now` is RFC 3339."""
-    broker, reference = broker_of(event_type), event_type.spec.reference
-    exists = Condition(type="ReferenceExists", status=TRUE)
-    if broker and not is_there(broker):
-        exists = false("ReferenceExists", "BrokerDoesNotExist", f'broker "{broker}" does not exist')
-    elif not broker and reference is None:
-        message = "spec.reference is not set"
-        exists = Condition(type="ReferenceExists", status=TRUE, reason="ReferenceNotSet", message=message)
-    elif not broker and reference is not None:
-        message = f"only Kubernetes can look up {reference.kind} {reference.name}: a Broker can be named here"
-        exists = Condition(type="ReferenceExists", status=UNKNOWN, reason="ReferenceGetFailed", message=message)
-    return EventTypeStatus(
-        observed_generation=event_type.metadata.generation,
-        conditions=timed((exists, summary((exists,))), event_type.status.conditions, now),
-    )
 
 
 def event_type_of(broker: Broker, type_: str, source: str) -> JsonObject | None:

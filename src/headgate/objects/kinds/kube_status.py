@@ -86,17 +86,17 @@ def failure(code: int, message: str, *, reason: str = "", details: StatusDetails
 
 def failure_of(error: HeadgateError) -> Status:
     """An error as a Status; the hint follows the message."""
-    message = f"{error.message} (hint: {error.hint})" if error.hint else error.message
-    details: StatusDetails | None = None
+    is_hinted = error.hint and not isinstance(error, ExpiredError)
+    message = f"{error.message} (hint: {error.hint})" if is_hinted else error.message
+    details = StatusDetails(retry_after_seconds=1) if error.retriable else None
     reason = ""
     match error:
         case InvalidObjectError():
             causes = tuple(StatusCause(cause.reason, cause.message, cause.field) for cause in _hinted(error))
             details = StatusDetails(error.name, Kind(error.kind).group, error.kind, causes=causes)
         case ApplyConflictError():
-            causes = tuple(
-                StatusCause("FieldManagerConflict", f"conflict with {one.owner}", one.field) for one in error.conflicts
-            )
+            conflicts = ((one.field, f"conflict with {one.owner}") for one in error.conflicts)
+            causes = tuple(StatusCause("FieldManagerConflict", text, field) for field, text in conflicts)
             details = StatusDetails(causes=causes)
         case ObjectNotFoundError() | StaleObjectError() | AlreadyExistsError() | ExceededQuotaError():
             details = StatusDetails(error.name, error.kind.group, error.kind.plural)
@@ -112,10 +112,6 @@ def failure_of(error: HeadgateError) -> Status:
         case FilterError():
             causes = (StatusCause("FieldValueInvalid", error.reason, error.field),)
             details = StatusDetails(causes=causes, position=error.position, caret=error.caret, hint=error.hint)
-        case ExpiredError():
-            message = error.message
-        case _ if error.retriable:
-            details = StatusDetails(retry_after_seconds=1)
     return failure(error.http_status, message, reason=reason, details=details)
 
 

@@ -1,4 +1,4 @@
-"""Field managers: `metadata.managedFields`, and server-side apply.
+"""Who writes an object, and which fields are his: `metadata.managedFields`, and server-side apply.
 
 Somebody owns the fields that he applied or last changed. To apply another value to a field that somebody else
 owns is a conflict; a field that its last owner no longer applies goes.
@@ -15,6 +15,7 @@ import msgspec
 from headgate.auth.user import User
 from headgate_api.errors import TooLargeError
 from headgate_api.limits import FIELD_MANAGER_CHARS_MAX, MANAGED_FIELDS_BYTES_MAX, OBJECT_DEPTH_MAX, UPDATE_MANAGERS_MAX
+from headgate_api.objects.bodies import FieldValidation
 from headgate_api.objects.errors import ApplyConflictError, FieldConflict, MalformedObjectError
 from headgate_api.objects.kinds import (
     BROKER_LABEL,
@@ -52,7 +53,23 @@ class Manager:
 
     @property
     def key(self) -> tuple[str, str]:
+        """What an entry of `managedFields` is found by."""
         return self.name, self.operation
+
+
+SERVER: Final = Manager("headgate")
+"""Owns what the server writes by itself."""
+MANIFESTS: Final = Manager("headgate-manifests")
+"""Owns what came from files at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How objects are written: who writes, what unknown fields do; `dry_run`: do everything, store nothing."""
+
+    by: Manager = SERVER
+    validation: FieldValidation = FieldValidation.STRICT
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +158,10 @@ def applied(live: Object | Namespace | None, config: Mapping[str, object], by: M
     others = {key: owned for key, owned in base.items() if key != by.key}
     conflicts = {key: owned.paths & touched for key, owned in others.items() if owned.paths & touched}
     if conflicts and not by.force:
+        using = f" using {live.api_version}"
         raise ApplyConflictError(
             tuple(
-                FieldConflict(
-                    f'"{name}"' + (f" using {live.api_version}" if operation == UPDATE else ""), written(path)
-                )
+                FieldConflict(f'"{name}"' + (using if operation == UPDATE else ""), written(path))
                 for (name, operation), paths in sorted(conflicts.items())
                 for path in sorted(paths)
             )
@@ -180,7 +196,7 @@ def made_by(obj: _Owner, by: Manager, now: str) -> _Owner:
 
 
 def _with_entries(obj: _Owner, managers: Managers, there: Set[Path]) -> _Owner:
-    found = {key: replace(one, paths=one.paths & there) for key, one in managers.items()}
+    found = _limited({key: replace(one, paths=one.paths & there) for key, one in managers.items()})
     made = tuple(
         ManagedFields(
             manager=name,
@@ -190,14 +206,17 @@ def _with_entries(obj: _Owner, managers: Managers, there: Set[Path]) -> _Owner:
             fields_type="FieldsV1",
             fields_v1=msgspec.Raw(msgspec.json.encode(fields_v1(one.paths))),
         )
-        for (name, operation), one in sorted(
-            _limited(found).items(), key=lambda item: (item[0][1], item[1].time, item[0])
-        )
+        for (name, operation), one in sorted(found.items(), key=lambda item: (item[0][1], item[1].time, item[0]))
         if one.paths
     )
     if sum(len(bytes(entry.fields_v1)) for entry in made) > MANAGED_FIELDS_BYTES_MAX:
         raise TooLargeError(f"metadata.managedFields would take over {MANAGED_FIELDS_BYTES_MAX} bytes")
-    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, managed_fields=made))
+    return with_metadata(obj, managed_fields=made)
+
+
+def with_metadata(obj: _Owner, **changes: object) -> _Owner:
+    """The object with other values of some fields of its metadata."""
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, **changes))
 
 
 def _fields(obj: Object | Namespace) -> Fields:
@@ -237,14 +256,10 @@ _OWNABLE: Final = frozenset(
 )
 """The last four are a Secret's."""
 _OWNABLE_METADATA: Final = frozenset({"labels", "annotations", "finalizers"})
+_ANNOTATIONS: Final = (FILTER_ANNOTATION, FILTERS_ANNOTATION, CREATOR_ANNOTATION, MODIFIER_ANNOTATION)
 _SERVERS: Final = frozenset(
-    {
-        ("f:metadata", "f:labels", f"f:{BROKER_LABEL}"),
-    }
-    | {
-        ("f:metadata", "f:annotations", f"f:{name}")
-        for name in (FILTER_ANNOTATION, FILTERS_ANNOTATION, CREATOR_ANNOTATION, MODIFIER_ANNOTATION)
-    }
+    {("f:metadata", "f:labels", f"f:{BROKER_LABEL}")}
+    | {("f:metadata", "f:annotations", f"f:{name}") for name in _ANNOTATIONS}
 )
 """What the server writes by itself."""
 

@@ -15,7 +15,7 @@ import msgspec
 from jsonpatch import JsonPatch, JsonPatchException, JsonPatchTestFailed
 from jsonpointer import JsonPointer, JsonPointerException
 
-from headgate.objects.kinds.decode import check_shape
+from headgate.objects.kinds.decode import check_shape, without_metadata
 from headgate_api.errors import InvalidInputError
 from headgate_api.limits import JSON_PATCH_OPERATIONS_MAX, OBJECT_NODES_MAX
 from headgate_api.objects.bodies import MERGE_PATCH
@@ -65,9 +65,8 @@ def patched(old: Object | Namespace, change: DocumentChange) -> object:
     before = document["metadata"].get("managedFields")
     made = change(document)
     metadata = made.get("metadata") if isinstance(made, Mapping) else None
-    if not isinstance(made, Mapping) or not isinstance(metadata, Mapping) or metadata.get("managedFields") != before:
-        return made
-    return {**made, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
+    is_kept = isinstance(metadata, Mapping) and metadata.get("managedFields") == before
+    return without_metadata(made, ("managedFields",)) if isinstance(made, Mapping) and is_kept else made
 
 
 def merge_patch(target: object, patch: object) -> object:
@@ -86,10 +85,8 @@ def merge_patch(target: object, patch: object) -> object:
 def json_patch(document: object, patch: object) -> object:
     """RFC 6902: what a document becomes by a patch whose shape has been checked; the document stays as it is."""
     if not isinstance(patch, list):
-        raise MalformedObjectError(
-            "a JSON patch is a list of operations",
-            hint="an object with the fields to change is a merge patch: application/merge-patch+json",
-        )
+        hint = "an object with the fields to change is a merge patch: application/merge-patch+json"
+        raise MalformedObjectError("a JSON patch is a list of operations", hint=hint)
     if len(patch) > JSON_PATCH_OPERATIONS_MAX:
         raise MalformedObjectError(f"the patch has more than {JSON_PATCH_OPERATIONS_MAX} operations")
     document, copied = copy.deepcopy(document), 0
@@ -136,12 +133,10 @@ def _failed(number: int, operation: JsonObject, why: str) -> PatchFailedError:
 
 
 def _nodes(value: object) -> int:
-    count, todo = 0, [value]
-    while todo:
-        found = todo.pop()
-        count += 1
-        if isinstance(found, Mapping):
-            todo.extend(found.values())
-        elif isinstance(found, list):
-            todo.extend(found)
-    return count
+    found = [value]
+    for one in found:  # which grows meanwhile
+        if isinstance(one, Mapping):
+            found.extend(one.values())
+        elif isinstance(one, list):
+            found.extend(one)
+    return len(found)

@@ -17,6 +17,7 @@ from headgate_api.objects.access_objects import (
     RbacRole,
     RbacSubject,
     RoleBinding,
+    RoleRef,
 )
 from headgate_api.objects.errors import Cause, forbidden, invalid, not_named, not_one_of, required, too_many
 
@@ -48,17 +49,11 @@ def role_causes(role: AnyRole) -> Iterator[Cause]:
 
 
 def _rule_causes(field: str, rule: PolicyRule, *, is_namespaced: bool) -> Iterator[Cause]:
-    lists = {
-        "verbs": rule.verbs,
-        "apiGroups": rule.api_groups,
-        "resources": rule.resources,
-        "resourceNames": rule.resource_names,
-        "nonResourceURLs": rule.non_resource_urls,
-    }
-    for name, values in lists.items():
-        yield from too_many(f"{field}.{name}", len(values), RBAC_RULE_ITEMS_MAX)
+    for one in msgspec.structs.fields(rule):
+        values, at = getattr(rule, one.name), f"{field}.{one.encode_name}"
+        yield from too_many(at, len(values), RBAC_RULE_ITEMS_MAX)
         if any(len(value) > RBAC_TEXT_CHARS_MAX for value in values):
-            yield invalid(f"{field}.{name}", "", f"each has at most {RBAC_TEXT_CHARS_MAX} characters")
+            yield invalid(at, "", f"each has at most {RBAC_TEXT_CHARS_MAX} characters")
     if not rule.verbs:
         yield required(f"{field}.verbs", "verbs must contain at least one value")
     if rule.non_resource_urls:
@@ -112,16 +107,12 @@ def role_ref_causes(old: AnyBinding, new: AnyBinding) -> Iterator[Cause]:
 
 def access_rules(rules: Iterable[PolicyRule]) -> tuple[AccessRule, ...]:
     """Rules as they are decided by."""
-    return tuple(
-        AccessRule(
-            frozenset(rule.verbs),
-            frozenset(rule.api_groups),
-            frozenset(rule.resources),
-            frozenset(rule.resource_names),
-            frozenset(rule.non_resource_urls),
-        )
-        for rule in rules
-    )
+    return tuple(AccessRule(*map(frozenset, msgspec.structs.astuple(rule))) for rule in rules)
+
+
+def role_key(role: RoleRef, namespace: str) -> RoleKey:
+    """The role that a binding in a namespace names."""
+    return RoleKey(role.name, namespace if role.kind == "Role" else "")
 
 
 def policy(roles: Iterable[AnyRole], bindings: Iterable[AnyBinding]) -> RbacPolicy:
@@ -135,5 +126,4 @@ def _binding(binding: AnyBinding) -> Binding:
     subjects = tuple(
         BindingSubject(SubjectKind(one.kind), one.name, one.namespace or namespace) for one in binding.subjects
     )
-    role = RoleKey(binding.role_ref.name, namespace if binding.role_ref.kind == "Role" else "")
-    return Binding(binding.metadata.name, namespace, role, subjects)
+    return Binding(binding.metadata.name, namespace, role_key(binding.role_ref, namespace), subjects)

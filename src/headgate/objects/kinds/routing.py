@@ -9,12 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from headgate.filter.compile.plan import CompiledFilter
-from headgate_api.limits import (
-    ACK_TIMEOUT_S_DEFAULT,
-    BACKOFF_SECONDS_MAX,
-    REPORT_TEXT_CHARACTERS_MAX,
-    TARGET_PARALLEL_DEFAULT,
-)
+from headgate_api import limits
 from headgate_api.objects.kinds import AuthSpec
 
 BackoffPolicy = Literal["linear", "exponential"]
@@ -33,10 +28,11 @@ class DeliveryRules:
         retry_after_max_s: What a Retry-After may make of the wait; 0 ignores it.
         dead_letter_uri: Where events go that cannot be delivered. None: nowhere, they are dropped and counted. Empty:
             a sink is configured that has no address, they stay in the dead-letter store.
-        batch_wait_s: How long an event waits for others of its batch.
         filter_errors_kept: Events for which the filter is an error are dead letters.
         rate_per_s: Attempts a second at most; None for no bound.
         dead_letter_ca: CA of its host, as PEM, beside the system's; empty for none.
+        dead_letter_audience: Of the tokens that requests to it carry; empty for none.
+        handshake: Whether whoever gets events is asked first.
         retention_us: How long consumers see the broker's events, microseconds; None for no bound of its own.
     """
 
@@ -45,10 +41,10 @@ class DeliveryRules:
     backoff_delay_s: float
     timeout_s: float
     ordered: bool = False
-    retry_after_max_s: float = float(BACKOFF_SECONDS_MAX)
+    retry_after_max_s: float = float(limits.BACKOFF_SECONDS_MAX)
     format: Format = "binary"
     dead_letter_uri: str | None = None
-    parallelism: int = TARGET_PARALLEL_DEFAULT
+    parallelism: int = limits.TARGET_PARALLEL_DEFAULT
     batch_size: int = 1
     batch_wait_s: float = 0.0
     filter_errors_kept: bool = False
@@ -83,7 +79,7 @@ class PullRules:
     """
 
     type: PullType = "exclusive"
-    ack_timeout_s: float = ACK_TIMEOUT_S_DEFAULT
+    ack_timeout_s: float = limits.ACK_TIMEOUT_S_DEFAULT
     history: str = ""
     filter_id: str = ""
     max_deliveries: int | None = None
@@ -102,6 +98,7 @@ class Target:
         pull: Of a subscription: its events stay in the outbox until consumers come. None for a trigger.
         needs: The generation that first held its filter.
         subscriber_ca: CA of the subscriber's host, as PEM, beside the system's; empty for none.
+        subscriber_audience: Of the tokens that requests to the subscriber carry; empty for none.
     """
 
     id: int
@@ -118,6 +115,7 @@ class Target:
 
     @property
     def namespace(self) -> str:
+        """The first part of its name, where its Secrets are."""
         return self.name.partition("/")[0]
 
 
@@ -188,10 +186,11 @@ class TargetFindings(msgspec.Struct, frozen=True):
 
 
 def _cut(text: str) -> str:
-    return text[:REPORT_TEXT_CHARACTERS_MAX]
+    return text[: limits.REPORT_TEXT_CHARACTERS_MAX]
 
 
 NOTHING_FOUND: Final = TargetFindings()
+"""What is known of an object about which no dispatcher has reported."""
 FINDINGS: Final = TargetFindings.__struct_fields__
 """Names of what is found, which are columns."""
 

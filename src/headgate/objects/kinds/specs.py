@@ -32,6 +32,7 @@ from headgate_api.objects.kinds import (
     Trigger,
 )
 from headgate_api.objects.metadata import duration_s
+from headgate_api.positions import PositionError
 
 # --- log spec -------------------------------------------------------------------------------------
 
@@ -84,8 +85,8 @@ def log_causes(spec: LogSpec | None) -> Iterator[Cause]:
     """What is wrong with a `spec.log`."""
     if spec is None:
         return
-    size = spec.filter_size_bytes
-    yield from not_between("spec.log.filterSizeBytes", size, limits.BLOOM_BYTES_MIN, limits.BLOOM_BYTES_MAX)
+    least, most = limits.BLOOM_BYTES_MIN, limits.BLOOM_BYTES_MAX
+    yield from not_between("spec.log.filterSizeBytes", spec.filter_size_bytes, least, most)
     yield from not_one_of("spec.log.compression", spec.compression or None, _CODECS)
     low_s, high_s = limits.BROKER_RETENTION_S_MIN, limits.BROKER_RETENTION_S_MAX
     between = f"must be between {low_s:g} and {high_s:.0f} s"
@@ -131,8 +132,8 @@ def delivery_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
     yield from not_one_of(f"{at}.onFilterError", delivery.on_filter_error or None, _ON_FILTER_ERROR)
     yield from not_between(f"{at}.parallelism", delivery.parallelism, 1, limits.PARALLELISM_MAX)
     yield from not_between(f"{at}.batchSize", delivery.batch_size, 1, limits.BATCH_SIZE_MAX)
-    rate = delivery.rate_limit
-    yield from not_between(f"{at}.rateLimit", rate, limits.RATE_PER_S_MIN, limits.RATE_PER_S_MAX, " a second")
+    least, most_per_s = limits.RATE_PER_S_MIN, limits.RATE_PER_S_MAX
+    yield from not_between(f"{at}.rateLimit", delivery.rate_limit, least, most_per_s, " a second")
     for field, text in (("batchSize", delivery.batch_size), ("batchWait", delivery.batch_wait)):
         if text and delivery.format != "batch":
             yield invalid(f"{at}.{field}", text, 'has a meaning only with format "batch"')
@@ -156,10 +157,9 @@ def _duration_causes(field: str, text: str, low_s: float, high_s: float, rule: s
 
 
 def annotation_causes(metadata: Metadata) -> Iterator[Cause]:
-    """What is wrong with the annotations of a trigger that ask for order or pause it."""
-    rules = {ORDER_ANNOTATION: _ORDERS, ORDER_ANNOTATION_KAFKA: _ORDERS, PAUSED_ANNOTATION: _PAUSED}
-    for annotation, known in rules.items():
-        yield from not_one_of(f"metadata.annotations[{annotation}]", metadata.annotations.get(annotation), known)
+    """What is wrong with the annotations that ask for order, or pause a trigger."""
+    for name, known in ((ORDER_ANNOTATION, _ORDERS), (ORDER_ANNOTATION_KAFKA, _ORDERS), (PAUSED_ANNOTATION, _PAUSED)):
+        yield from not_one_of(f"metadata.annotations[{name}]", metadata.annotations.get(name), known)
 
 
 def is_ordered(metadata: Metadata) -> bool:
@@ -205,14 +205,15 @@ def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_ur
     """
     chosen = chosen if chosen is not None else DeliverySpec()
     is_batch = chosen.format == "batch"
-    most_s = float(limits.BACKOFF_SECONDS_MAX)
     return DeliveryRules(
         retry=chosen.retry,
         backoff_policy=_POLICIES.get(chosen.backoff_policy, DEFAULT_BACKOFF_POLICY),
         backoff_delay_s=duration_s(chosen.backoff_delay or DEFAULT_BACKOFF_DELAY),
         timeout_s=duration_s(chosen.timeout or DEFAULT_TIMEOUT),
         ordered=_ORDERS[chosen.order] if chosen.order else ordered,
-        retry_after_max_s=duration_s(chosen.retry_after_max) if chosen.retry_after_max else most_s,
+        retry_after_max_s=duration_s(chosen.retry_after_max)
+        if chosen.retry_after_max
+        else float(limits.BACKOFF_SECONDS_MAX),
         format=_FORMATS.get(chosen.format, "binary"),
         dead_letter_uri=dead_letter_uri,
         parallelism=limits.TARGET_PARALLEL_DEFAULT if chosen.parallelism is None else chosen.parallelism,
@@ -259,7 +260,7 @@ def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
     if spec.filter_from not in ("", _NOW, _BEGINNING):
         try:
             positions.parse(spec.filter_from)
-        except positions.PositionError:
+        except PositionError:
             detail = 'must be "now", "beginning" or a position such as "0:123,1:456"'
             yield invalid("spec.filterFrom", spec.filter_from[:64], detail)
     low_s, high_s = limits.ACK_TIMEOUT_S_MIN, limits.ACK_TIMEOUT_S_MAX

@@ -1,4 +1,4 @@
-"""Conditions and status of brokers, triggers and subscriptions. Pure."""
+"""Conditions and status of all kinds that have conditions. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import msgspec
 
 from headgate.auth.event_policies import DefaultMode, broker_audience
 from headgate.filter.tools.advice import advice
-from headgate.objects.kinds.event_policies import policies_condition, ready_policies
+from headgate.objects.kinds.event_policies import is_trigger_reference, subjects_of
+from headgate.objects.kinds.event_types import broker_of
 from headgate.objects.kinds.routing import NOTHING_FOUND, TargetFindings
 from headgate.objects.kinds.specs import ServedBroker, is_paused, keeps_order, log_rule
 from headgate_api.event.names import identity
+from headgate_api.objects.access_objects import EventPolicyStatus
 from headgate_api.objects.kinds import (
     API_VERSION,
     BROKER_CLASS,
@@ -30,15 +32,21 @@ from headgate_api.objects.kinds import (
     DeliverySpec,
     Destination,
     EventPolicy,
+    EventType,
+    EventTypeStatus,
     Kind,
     Metadata,
+    PolicyReference,
     Routed,
     SubscriptionStatus,
     Trigger,
     TriggerStatus,
 )
-from headgate_api.objects.metadata import TRUE, UNKNOWN, false, info, summary, timed, warning
+from headgate_api.objects.metadata import TRUE, UNKNOWN, ObjectStatus, false, info, summary, timed, warning
 
+_NO_USERS: Final = "the server does not ask who sends events, so EventPolicies have no effect"
+_SHOWN_MAX: Final = 5
+"""Names in the message of a condition."""
 ERROR_CHARS_MAX: Final = 500
 """A filter error in a condition's message: errors quote events, and a status is read by people."""
 
@@ -56,15 +64,17 @@ class ServerUrls:
     default_mode: DefaultMode | None = None
 
     def addresses(self, path: str) -> tuple[Address, ...]:
+        """Those of the broker `namespace/name`."""
+        schemes = [(url.partition("://")[0], url) for url in self.urls]
         audience = broker_audience(path) if self.default_mode is not None else ""
         return tuple(
             Address(
-                name=url.partition("://")[0],
+                name=scheme,
                 url=broker_url(url, path),
-                ca_certs=self.ca_certs if url.startswith("https://") else "",
+                ca_certs=self.ca_certs if scheme == "https" else "",
                 audience=audience,
             )
-            for url in self.urls
+            for scheme, url in schemes
         )
 
 
@@ -116,6 +126,16 @@ class StatusInputs:
     credentials: str | None = None
 
 
+def ready_of(status: ObjectStatus) -> Condition | None:
+    """The condition that sums up all others; None before an object's first reconciliation."""
+    return next((one for one in status.conditions if one.type == "Ready"), None)
+
+
+def _true_unless(type_: str, reason: str, problem: str) -> Condition:
+    """False with a problem, else True."""
+    return false(type_, reason, problem) if problem else Condition(type=type_, status=TRUE)
+
+
 def is_served(broker: Broker) -> bool:
     """Whether the broker's class is Headgate's."""
     return broker.metadata.annotations.get(BROKER_CLASS_ANNOTATION, BROKER_CLASS) == BROKER_CLASS
@@ -136,10 +156,10 @@ def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
     delivery = broker.spec.delivery
     sink, auths = sink_of(broker.metadata, delivery, public_url), auths_of(delivery)
     order = delivery.order if delivery is not None else ""
-    ready = next((condition for condition in broker.status.conditions if condition.type == "Ready"), None)
-    if ready is None or broker.status.observed_generation != broker.metadata.generation:
-        ready = false("Ready", "BrokerNotReconciled", "")
-    return BrokerState(is_served(broker), ready.status == TRUE, ready.reason, sink, auths, order)
+    is_ready, reason = False, "BrokerNotReconciled"
+    if (ready := ready_of(broker.status)) and broker.status.observed_generation == broker.metadata.generation:
+        is_ready, reason = ready.status == TRUE, ready.reason
+    return BrokerState(is_served(broker), is_ready, reason, sink, auths, order)
 
 
 def auths_of(delivery: DeliverySpec | None) -> tuple[AuthSpec, ...]:
@@ -255,10 +275,9 @@ def _broker_ready(trigger: Routed, inputs: StatusInputs) -> Condition:
 
 
 def _dependency_ready(trigger: Trigger) -> Condition:
-    if DEPENDENCY_ANNOTATION in trigger.metadata.annotations:
-        message = f"annotation {DEPENDENCY_ANNOTATION} names an object that only Kubernetes could look up"
-        return false("DependencyReady", "DependencyNotSupported", message)
-    return Condition(type="DependencyReady", status=TRUE)
+    has_dependency = DEPENDENCY_ANNOTATION in trigger.metadata.annotations
+    problem = f"annotation {DEPENDENCY_ANNOTATION} names an object that only Kubernetes could look up"
+    return _true_unless("DependencyReady", "DependencyNotSupported", problem if has_dependency else "")
 
 
 def _subscriber_resolved(trigger: Trigger, inputs: StatusInputs) -> Condition:
@@ -270,11 +289,9 @@ def _subscriber_resolved(trigger: Trigger, inputs: StatusInputs) -> Condition:
         )
         return false("SubscriberResolved", "RefNotResolvable", message)
     wanted = referenced_broker(trigger.metadata, trigger.spec.subscriber)
-    if wanted and (inputs.subscriber_broker is None or not inputs.subscriber_broker.served):
-        return false(
-            "SubscriberResolved", "BrokerDoesNotExist", f'spec.subscriber.ref: broker "{wanted}" does not exist'
-        )
-    return Condition(type="SubscriberResolved", status=TRUE)
+    is_missing = wanted and (inputs.subscriber_broker is None or not inputs.subscriber_broker.served)
+    problem = f'spec.subscriber.ref: broker "{wanted}" does not exist' if is_missing else ""
+    return _true_unless("SubscriberResolved", "BrokerDoesNotExist", problem)
 
 
 def _sink_resolved(sink: DeadLetterSink, broker_is_there: bool) -> Condition:
@@ -283,10 +300,9 @@ def _sink_resolved(sink: DeadLetterSink, broker_is_there: bool) -> Condition:
     if not sink.uri:
         message = f"deadLetterSink.ref names {sink.written}, which cannot be looked up without Kubernetes: use uri"
         return false("DeadLetterSinkResolved", "RefNotResolvable", message)
-    if sink.broker and not broker_is_there:
-        message = f'deadLetterSink.ref: broker "{sink.broker}" does not exist'
-        return false("DeadLetterSinkResolved", "BrokerDoesNotExist", message)
-    return Condition(type="DeadLetterSinkResolved", status=TRUE)
+    is_missing = sink.broker and not broker_is_there
+    problem = f'deadLetterSink.ref: broker "{sink.broker}" does not exist' if is_missing else ""
+    return _true_unless("DeadLetterSinkResolved", "BrokerDoesNotExist", problem)
 
 
 def _credentials_resolved(inputs: StatusInputs) -> Iterator[Condition]:
@@ -294,8 +310,7 @@ def _credentials_resolved(inputs: StatusInputs) -> Iterator[Condition]:
     if inputs.credentials is None:
         return
     reason, _, message = inputs.credentials.partition(": ")
-    found = false("CredentialsResolved", reason, message) if reason else None
-    yield found or Condition(type="CredentialsResolved", status=TRUE)
+    yield _true_unless("CredentialsResolved", reason, message)
 
 
 def _subscribed(inputs: StatusInputs) -> Condition:
@@ -339,6 +354,7 @@ def _untroubled(type_: str, trouble: str) -> Condition:
 
 
 def _delivering(trigger: Trigger) -> tuple[Condition, ...]:
+    """There while the trigger is paused."""
     if not is_paused(trigger.metadata):
         return ()
     message = f'annotation {PAUSED_ANNOTATION} is "true": its events wait until it is "false" or gone'
@@ -354,8 +370,87 @@ def _ordered(obj: Routed, broker: BrokerState | None) -> tuple[Condition, ...]:
 
 
 def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:
+    """There when the filter works and should be written otherwise."""
     found = advice(trigger.spec.filter, trigger.spec.filters)
     if not found:
         return ()
     message = "; ".join(one.message for one in found)
     return (warning("FilterAdvisable", found[0].reason, message),)
+
+
+# --- event policies and event types -------------------------------------------------------------------
+
+
+def policy_status(
+    policy: EventPolicy, *, knows_users: bool, is_trigger: Callable[[str], bool], now: str
+) -> EventPolicyStatus:
+    """The status of a policy, with Knative's conditions; `now` is RFC 3339, `is_trigger` may block."""
+    problems = _joined(list(_unresolved(policy, is_trigger)), "; ")
+    needed = (
+        _true_unless("AuthenticationEnabled", "AuthenticationDisabled", "" if knows_users else _NO_USERS),
+        _true_unless("SubjectsResolved", "SubjectsNotResolved", problems),
+    )
+    return EventPolicyStatus(
+        observed_generation=policy.metadata.generation,
+        conditions=timed((*needed, summary(needed)), policy.status.conditions, now),
+        from_=subjects_of(policy),
+    )
+
+
+def _unresolved(policy: EventPolicy, is_trigger: Callable[[str], bool]) -> Iterator[str]:
+    for number, one in enumerate(policy.spec.from_):
+        if one.ref is None:
+            continue
+        path = f"{one.ref.namespace}/{one.ref.name}"
+        if not is_trigger_reference(one.ref):
+            yield f"spec.from[{number}].ref: only Kubernetes can look up {one.ref.kind} {path}: use sub"
+        elif not is_trigger(path):
+            yield f'spec.from[{number}].ref: trigger "{path}" does not exist'
+
+
+def policies_condition(policies: Sequence[EventPolicy], mode: DefaultMode | None) -> Condition:
+    """What a broker's status says about the policies that apply to it; without a mode nobody is asked who he is."""
+    if mode is None:
+        return Condition(type="EventPoliciesReady", status=TRUE, reason="AuthenticationDisabled", message=_NO_USERS)
+    if not policies:
+        message = f'the default authorization mode is "{mode}"'
+        return Condition(type="EventPoliciesReady", status=TRUE, reason="DefaultAuthorizationMode", message=message)
+    unready = _joined([one.metadata.name for one in policies if not _is_ready(one)], ", ")
+    problem = f"event policies {unready} are not ready" if unready else ""
+    return _true_unless("EventPoliciesReady", "EventPoliciesNotReady", problem)
+
+
+def ready_policies(policies: Sequence[EventPolicy]) -> tuple[PolicyReference, ...]:
+    """Those that a broker's status lists."""
+    api_version = Kind.EVENT_POLICY.api_version
+    return tuple(PolicyReference(api_version=api_version, name=one.metadata.name) for one in policies if _is_ready(one))
+
+
+def _is_ready(policy: EventPolicy) -> bool:
+    return (ready := ready_of(policy.status)) is not None and ready.status == TRUE
+
+
+def _joined(texts: Sequence[str], separator: str) -> str:
+    more = len(texts) - _SHOWN_MAX
+    return separator.join(texts[:_SHOWN_MAX]) + (f"{separator}and {more} more" if more > 0 else "")
+
+
+def event_type_status(event_type: EventType, *, is_there: Callable[[str], bool], now: str) -> EventTypeStatus:
+    """The status of an EventType, with Knative's conditions; `now` is RFC 3339."""
+    exists = _reference_exists(event_type, is_there)
+    return EventTypeStatus(
+        observed_generation=event_type.metadata.generation,
+        conditions=timed((exists, summary((exists,))), event_type.status.conditions, now),
+    )
+
+
+def _reference_exists(event_type: EventType, is_there: Callable[[str], bool]) -> Condition:
+    broker, reference = broker_of(event_type), event_type.spec.reference
+    if broker:
+        problem = "" if is_there(broker) else f'broker "{broker}" does not exist'
+        return _true_unless("ReferenceExists", "BrokerDoesNotExist", problem)
+    if reference is not None:
+        message = f"only Kubernetes can look up {reference.kind} {reference.name}: a Broker can be named here"
+        return Condition(type="ReferenceExists", status=UNKNOWN, reason="ReferenceGetFailed", message=message)
+    message = "spec.reference is not set"
+    return Condition(type="ReferenceExists", status=TRUE, reason="ReferenceNotSet", message=message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Final, assert_never
 from urllib.parse import urljoin, urlsplit
 
@@ -64,8 +65,6 @@ from headgate_api.objects.kinds import (
     Trigger,
 )
 
-# --- auth rules -----------------------------------------------------------------------------------
-
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", re.ASCII)
 """A header's name (RFC 9110)."""
@@ -78,14 +77,16 @@ _TAKEN: Final = frozenset(
     | {"transfer-encoding", "upgrade", "user-agent"}
 )
 _TAKEN_PREFIXES: Final = ("ce-", "headgate-", "webhook-")
-CLIENT_AUTHENTICATIONS: Final = ("basic", "body")
+_CLIENT_AUTHENTICATIONS: Final = ("basic", "body")
 
 
-def auth_causes(at: str, auth: AuthSpec | None) -> Iterator[Cause]:
-    """What is wrong with an `auth`, its token URL left aside; `at` is its path: `spec.delivery.auth`."""
-    if auth is None:
-        return
-    bearers = [name for name in ("bearer", "basic", "oauth2") if getattr(auth, name) is not None]
+def _bearers(auth: AuthSpec) -> list[str]:
+    """Its parts that write the header Authorization."""
+    return [name for name in ("bearer", "basic", "oauth2") if getattr(auth, name) is not None]
+
+
+def _auth_causes(at: str, auth: AuthSpec) -> Iterator[Cause]:
+    bearers = _bearers(auth)
     for name in bearers[1:]:
         yield forbidden(f"{at}.{name}", f"{bearers[0]} writes the header Authorization already: leave one of them out")
     for name in ("bearer", "basic", "client_certificate", "signature"):
@@ -98,15 +99,18 @@ def auth_causes(at: str, auth: AuthSpec | None) -> Iterator[Cause]:
     if auth.oauth2 is not None:
         where, oauth = f"{at}.oauth2", auth.oauth2
         yield from _reference_causes(f"{where}.secretRef", oauth.secret_ref)
-        yield from not_one_of(
-            f"{where}.clientAuthentication", oauth.client_authentication or None, CLIENT_AUTHENTICATIONS
-        )
-        yield from ca_causes(f"{where}.CACerts", oauth.ca_certs)
+        chosen = oauth.client_authentication or None
+        yield from not_one_of(f"{where}.clientAuthentication", chosen, _CLIENT_AUTHENTICATIONS)
+        yield from _ca_causes(f"{where}.CACerts", oauth.ca_certs)
         yield from too_many(f"{where}.scopes", len(oauth.scopes), OAUTH_SCOPES_MAX, "scopes")
         for scope in oauth.scopes[:OAUTH_SCOPES_MAX]:
             if not _SCOPE.fullmatch(scope):
                 yield invalid(f"{where}.scopes", scope, "a scope has 1 to 256 printable characters and no space")
-        yield from audience_causes(f"{where}.audience", oauth.audience)
+        yield from _audience_causes(f"{where}.audience", oauth.audience)
+        if not oauth.token_url:
+            yield required(f"{where}.tokenUrl", "the URL of the token endpoint")
+        elif problem := _uri_problem(oauth.token_url, absolute=True):
+            yield invalid(f"{where}.tokenUrl", oauth.token_url, problem)
 
 
 def _reference_causes(at: str, reference: SecretReference) -> Iterator[Cause]:
@@ -130,8 +134,7 @@ def _header_causes(at: str, name: str, *, has_authorization: bool) -> Iterator[C
         yield forbidden(at, "the header Authorization is written already: leave one of them out")
 
 
-def ca_causes(at: str, pem: str) -> Iterator[Cause]:
-    """What is wrong with CA certificates; nothing with none."""
+def _ca_causes(at: str, pem: str) -> Iterator[Cause]:
     if not pem:
         return
     if len(pem) > CA_CERTS_BYTES_MAX:
@@ -143,21 +146,17 @@ def ca_causes(at: str, pem: str) -> Iterator[Cause]:
         yield Cause(at, "FieldValueInvalid", "Invalid value: must be certificates in PEM format")
 
 
-def audience_causes(at: str, audience: str) -> Iterator[Cause]:
-    """What is wrong with an audience; nothing with none."""
+def _audience_causes(at: str, audience: str) -> Iterator[Cause]:
     if len(audience) > _AUDIENCE_CHARS_MAX or not audience.isprintable():
         detail = f"must have at most {_AUDIENCE_CHARS_MAX} printable characters"
         yield invalid(at, audience[:100], detail)
 
 
-def twice_causes(at: str, auth: AuthSpec | None, audience: str) -> Iterator[Cause]:
+def _twice_causes(at: str, auth: AuthSpec | None, audience: str) -> Iterator[Cause]:
     """That a token for an audience and an `auth` write the same header."""
-    for name in ("bearer", "basic", "oauth2") if auth is not None and audience else ():
-        if getattr(auth, name) is not None:
-            yield forbidden(f"{at}.{name}", "the token for the audience writes the header Authorization already")
+    for name in _bearers(auth) if auth is not None and audience else ():
+        yield forbidden(f"{at}.{name}", "the token for the audience writes the header Authorization already")
 
-
-# --- objects --------------------------------------------------------------------------------------
 
 NAME_CHARS_MAX: Final = 253
 """A DNS-1123 subdomain."""
@@ -188,35 +187,31 @@ def is_namespace(name: str) -> bool:
 
 def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
     """Every rule that an object with its defaults breaks by itself, in the order of fields, its filter left aside."""
-    causes = list(_metadata_causes(Kind(obj.kind), obj.metadata))
+    return (*_metadata_causes(Kind(obj.kind), obj.metadata), *_causes(obj, policy))
+
+
+def _causes(obj: Object, policy: UrlPolicy) -> Iterator[Cause]:
     match obj:
         case RbacRole() | ClusterRole():
-            return (*causes, *role_causes(obj))
+            return role_causes(obj)
         case RoleBinding() | ClusterRoleBinding():
-            return (*causes, *binding_causes(obj))
+            return binding_causes(obj)
         case ResourceQuota():
-            return (*causes, *quota_causes(obj))
+            return quota_causes(obj)
         case Secret():
-            return (*causes, *secret_causes(obj))
-        case Broker():
-            causes.extend(_broker_causes(obj))
-        case Trigger():
-            causes.extend(_trigger_causes(obj))
-        case Subscription():
-            causes.extend(_name_of_broker_causes(obj.spec.broker))
-            causes.extend(pull_causes(obj.spec))
-            causes.extend(_sink_causes(obj.spec.delivery))
-            if obj.spec.delivery is not None and obj.spec.delivery.auth is not None:
-                detail = "consumers come for the events: deadLetterAuth is for the deadLetterSink"
-                causes.append(forbidden("spec.delivery.auth", detail))
+            return secret_causes(obj)
         case EventPolicy():
-            return (*causes, *policy_causes(obj))
+            return policy_causes(obj)
         case EventType():
-            return (*causes, *event_type_causes(obj))
+            return event_type_causes(obj)
+        case Broker():
+            return chain(_broker_causes(obj), _egress_causes(obj, policy))
+        case Trigger():
+            return chain(_trigger_causes(obj), _egress_causes(obj, policy))
+        case Subscription():
+            return chain(_subscription_causes(obj), _egress_causes(obj, policy))
         case _:
             assert_never(obj)
-    causes.extend(_egress_causes(obj, policy))
-    return tuple(causes)
 
 
 def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
@@ -268,9 +263,7 @@ def _metadata_causes(kind: Kind, metadata: Metadata) -> Iterator[Cause]:
     if kind.is_namespaced:
         yield from _namespace_name_causes("metadata.namespace", metadata.namespace)
     yield from _map_causes(metadata)
-    yield from too_many("metadata.finalizers", len(metadata.finalizers), FINALIZERS_MAX, "names")
-    for name in metadata.finalizers:
-        yield from _key_causes("metadata.finalizers", name)
+    yield from _finalizer_causes(metadata.finalizers)
 
 
 def _segment_causes(name: str) -> Iterator[Cause]:
@@ -284,16 +277,20 @@ def _map_causes(metadata: Metadata) -> Iterator[Cause]:
     for key, value in metadata.labels.items():
         yield from _key_causes("metadata.labels", key)
         if value and (len(value) > LABEL_CHARS_MAX or not _QUALIFIED.fullmatch(value)):
-            yield invalid(
-                "metadata.labels", value, f"a label's value has at most {LABEL_CHARS_MAX} characters of a name"
-            )
+            detail = f"a label's value has at most {LABEL_CHARS_MAX} characters of a name"
+            yield invalid("metadata.labels", value, detail)
     for key in metadata.annotations:
         yield from _key_causes("metadata.annotations", key)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.annotations.items())
     if size > ANNOTATION_BYTES_MAX:
-        yield Cause(
-            "metadata.annotations", "FieldValueTooLong", f"Too long: may not be more than {ANNOTATION_BYTES_MAX}"
-        )
+        detail = f"Too long: may not be more than {ANNOTATION_BYTES_MAX}"
+        yield Cause("metadata.annotations", "FieldValueTooLong", detail)
+
+
+def _finalizer_causes(finalizers: tuple[str, ...]) -> Iterator[Cause]:
+    yield from too_many("metadata.finalizers", len(finalizers), FINALIZERS_MAX, "names")
+    for name in finalizers:
+        yield from _key_causes("metadata.finalizers", name)
 
 
 def _key_causes(field: str, key: str) -> Iterator[Cause]:
@@ -309,15 +306,15 @@ def _broker_causes(broker: Broker) -> Iterator[Cause]:
         yield required(f"metadata.annotations[{BROKER_CLASS_ANNOTATION}]", detail)
     if len(broker.metadata.name) > LABEL_CHARS_MAX:
         # The name becomes the value of a label of its triggers, and a segment of the address.
-        yield invalid(
-            "metadata.name", broker.metadata.name, f"a broker's name has at most {LABEL_CHARS_MAX} characters"
-        )
+        detail = f"a broker's name has at most {LABEL_CHARS_MAX} characters"
+        yield invalid("metadata.name", broker.metadata.name, detail)
     yield from log_causes(broker.spec.log)
-    yield from delivery_causes(broker.spec.delivery)
-    yield from _sink_causes(broker.spec.delivery)
-    if broker.spec.delivery is not None and broker.spec.delivery.on_filter_error:
-        value = broker.spec.delivery.on_filter_error
-        yield invalid("spec.delivery.onFilterError", value, "a filter is a trigger's: set it on the trigger")
+    delivery = broker.spec.delivery
+    yield from delivery_causes(delivery)
+    yield from _sink_causes(delivery)
+    if delivery is not None and delivery.on_filter_error:
+        detail = "a filter is a trigger's: set it on the trigger"
+        yield invalid("spec.delivery.onFilterError", delivery.on_filter_error, detail)
 
 
 def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
@@ -325,10 +322,20 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
     yield from _name_of_broker_causes(spec.broker)
     yield from _destination_causes("spec.subscriber", spec.subscriber)
     if spec.delivery is not None:
-        yield from twice_causes("spec.delivery.auth", spec.delivery.auth, spec.subscriber.audience)
+        yield from _twice_causes("spec.delivery.auth", spec.delivery.auth, spec.subscriber.audience)
     yield from delivery_causes(spec.delivery)
     yield from _sink_causes(spec.delivery)
     yield from annotation_causes(trigger.metadata)
+
+
+def _subscription_causes(subscription: Subscription) -> Iterator[Cause]:
+    delivery = subscription.spec.delivery
+    yield from _name_of_broker_causes(subscription.spec.broker)
+    yield from pull_causes(subscription.spec)
+    yield from _sink_causes(delivery)
+    if delivery is not None and delivery.auth is not None:
+        detail = "consumers come for the events: deadLetterAuth is for the deadLetterSink"
+        yield forbidden("spec.delivery.auth", detail)
 
 
 def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
@@ -351,33 +358,32 @@ def _egress_causes(obj: Broker | Routed, policy: UrlPolicy) -> Iterator[Cause]:
             policy.check(urljoin((policy.own_url or _SOMEWHERE) + _SOME_BROKER, uri))
         except UrlRefusedError as error:
             yield invalid(f"{field}.uri", uri, error.message)
-    for name, auth in (("auth", delivery.auth), ("deadLetterAuth", delivery.dead_letter_auth)) if delivery else ():
-        url = auth.oauth2.token_url if auth is not None and auth.oauth2 is not None else ""
+    for at, auth in _auths(delivery):
+        url = auth.oauth2.token_url if auth.oauth2 is not None else ""
         if url and not _uri_problem(url, absolute=True):
-            field = f"spec.delivery.{name}.oauth2.tokenUrl"
             try:
                 if policy.check(url).trusted:
-                    yield invalid(field, url, "is a broker of this server, which grants no tokens")
+                    yield invalid(f"{at}.oauth2.tokenUrl", url, "is a broker of this server, which grants no tokens")
             except UrlRefusedError as error:
-                yield invalid(field, url, error.message)
+                yield invalid(f"{at}.oauth2.tokenUrl", url, error.message)
+
+
+def _auths(delivery: DeliverySpec | None) -> Iterator[tuple[str, AuthSpec]]:
+    """What delivery rules authenticate by, with the paths."""
+    if delivery is not None:
+        for field, auth in (("auth", delivery.auth), ("deadLetterAuth", delivery.dead_letter_auth)):
+            if auth is not None:
+                yield f"spec.delivery.{field}", auth
 
 
 def _sink_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
-    if delivery is None:
-        return
-    if delivery.dead_letter_sink is not None:
-        yield from _destination_causes("spec.delivery.deadLetterSink", delivery.dead_letter_sink)
-    for field, auth in (("auth", delivery.auth), ("deadLetterAuth", delivery.dead_letter_auth)):
-        at = f"spec.delivery.{field}"
-        yield from auth_causes(at, auth)
-        if field == "deadLetterAuth" and delivery.dead_letter_sink is not None:
-            yield from twice_causes(at, auth, delivery.dead_letter_sink.audience)
-        if auth is None or auth.oauth2 is None:
-            continue
-        if not auth.oauth2.token_url:
-            yield required(f"{at}.oauth2.tokenUrl", "the URL of the token endpoint")
-        elif problem := _uri_problem(auth.oauth2.token_url, absolute=True):
-            yield invalid(f"{at}.oauth2.tokenUrl", auth.oauth2.token_url, problem)
+    sink = delivery.dead_letter_sink if delivery is not None else None
+    if sink is not None:
+        yield from _destination_causes("spec.delivery.deadLetterSink", sink)
+    for at, auth in _auths(delivery):
+        yield from _auth_causes(at, auth)
+        if sink is not None and at.endswith("deadLetterAuth"):
+            yield from _twice_causes(at, auth, sink.audience)
 
 
 def _destination_causes(field: str, destination: Destination) -> Iterator[Cause]:
@@ -392,8 +398,8 @@ def _destination_causes(field: str, destination: Destination) -> Iterator[Cause]
             yield required(f"{field}.ref.apiVersion", "a reference names an apiVersion")
     if uri and (problem := _uri_problem(uri, absolute=ref is None)):
         yield invalid(f"{field}.uri", uri, problem)
-    yield from ca_causes(f"{field}.CACerts", destination.ca_certs)
-    yield from audience_causes(f"{field}.audience", destination.audience)
+    yield from _ca_causes(f"{field}.CACerts", destination.ca_certs)
+    yield from _audience_causes(f"{field}.audience", destination.audience)
 
 
 def _uri_problem(uri: str, *, absolute: bool) -> str:
@@ -415,10 +421,6 @@ def _uri_problem(uri: str, *, absolute: bool) -> str:
     if "@" in parts.netloc:
         return "must not carry credentials: everyone who may read the trigger would see them"
     return ""
-
-
-# --- filter causes --------------------------------------------------------------------------------
-# Errors and warnings of an object's filter, with the field that the author wrote.
 
 
 def scan_warning(plan: CompiledFilter | None) -> tuple[str, ...]:

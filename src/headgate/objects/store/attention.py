@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.objects.store.database import Database
+from headgate.objects.store.database import Table
 from headgate_api.objects.kinds import KINDS_WITH_STATUS, Kind
 from headgate_api.objects.metadata import FALSE, ApiStruct, Condition
 
@@ -52,11 +52,7 @@ def troubles(conditions: tuple[Condition, ...]) -> list[Trouble]:
         found = others
     return [
         Trouble(
-            type=one.type,
-            reason=one.reason,
-            message=one.message,
-            severity=one.severity,
-            since=one.last_transition_time,
+            type=one.type, reason=one.reason, message=one.message, severity=one.severity, since=one.last_transition_time
         )
         for one in found
     ]
@@ -67,11 +63,8 @@ def is_troubled(body: bytes) -> bool:
     return _MARK in body
 
 
-class AttentionReader:
-    """Looks through the objects. Every method may block."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class AttentionReader(Table):
+    """Looks through the objects."""
 
     def read(self, namespace: str | None, limit: int) -> tuple[list[ObjectTrouble], int]:
         """The first conditions that are False, by kind, namespace (None: of all) and name, and how many there are."""
@@ -97,23 +90,18 @@ class AttentionReader:
         return listed, count
 
     def counts(self, namespace: str | None) -> dict[Kind, int]:
-        where, parameters = "", list[str]()
-        if namespace is not None:
-            where, parameters = " WHERE namespace = ?", [namespace]
-        with self._database.read() as connection:
-            rows = connection.execute(f"SELECT kind, count(*) FROM objects{where} GROUP BY kind", parameters).fetchall()
+        where, parameters = ("", ()) if namespace is None else (" WHERE namespace = ?", (namespace,))
+        rows = self._database.rows(f"SELECT kind, count(*) FROM objects{where} GROUP BY kind", parameters)
         return {Kind(kind): count for kind, count in rows if Kind(kind) in KINDS_WITH_STATUS}
 
     def paused(self) -> int:
-        with self._database.read() as connection:
-            (count,) = connection.execute("SELECT count(*) FROM targets WHERE paused = 1").fetchone()
+        ((count,),) = self._database.rows("SELECT count(*) FROM targets WHERE paused = 1")
         return int(count)
 
     def routed_by_broker(self, brokers: list[str]) -> dict[tuple[str, str], int]:
         """How many triggers and subscriptions brokers `namespace/name` have, by broker and kind."""
         places = ", ".join("?" * len(brokers))
-        with self._database.read() as connection:
-            rows = connection.execute(
-                f"SELECT broker, kind, count(*) FROM targets WHERE broker IN ({places}) GROUP BY broker, kind", brokers
-            ).fetchall()
+        rows = self._database.rows(
+            f"SELECT broker, kind, count(*) FROM targets WHERE broker IN ({places}) GROUP BY broker, kind", brokers
+        )
         return {(broker, kind): count for broker, kind, count in rows}

@@ -1,7 +1,4 @@
-"""SQLite shared by threads and processes: short transactions, WAL, one writer at a time.
-
-Threads that wait to write share a commit, because syncing the file takes longer than everything else of a write.
-"""
+"""SQLite shared by threads and processes: short transactions, WAL, one writer at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -72,7 +69,8 @@ class Database:
     def write(self) -> Iterator[sqlite3.Connection]:
         """What may write; durable when the block ends well and this returns, else without a trace.
 
-        Blocks of threads that wait for each other follow one another inside one transaction; the last one commits.
+        Blocks of threads that wait for each other follow one another inside one transaction, of which the last one
+        commits: syncing the file takes longer than everything else of a write.
         """
         with self._waiting_lock:
             self._waiting += 1
@@ -82,7 +80,7 @@ class Database:
             with self._waiting_lock:
                 self._waiting -= 1
             commit = self._joined()
-            with translated_errors(self.path), self._apart():
+            with translated_errors(self.path), apart(self._writer, "write"):
                 yield self._writer
         finally:
             if commit is not None and (not self._waiting or commit.writes >= WRITES_SHARED_MAX):
@@ -104,20 +102,6 @@ class Database:
                 self._shared = _SharedCommit()
         self._shared.writes += 1
         return self._shared
-
-    @contextmanager
-    def _apart(self) -> Iterator[None]:
-        """What fails inside takes nothing else of the transaction with it."""
-        self._writer.execute("SAVEPOINT write")
-        try:
-            yield
-        except BaseException:
-            if self._writer.in_transaction:  # an error of the disk may have ended it
-                self._writer.execute("ROLLBACK TO write")
-            raise
-        finally:
-            if self._writer.in_transaction:
-                self._writer.execute("RELEASE write")
 
     def _commit(self, commit: _SharedCommit) -> None:
         """End the transaction and tell everybody whose writes are in it."""
@@ -148,6 +132,11 @@ class Database:
         finally:
             self._readers.put(connection)
 
+    def rows(self, question: str, parameters: Sequence[object] = ()) -> list[Any]:
+        """What a question finds, in a transaction of its own."""
+        with self.read() as connection:
+            return connection.execute(question, parameters).fetchall()
+
     def data_version(self) -> int:
         """A number that differs after any commit of any connection; a few microseconds."""
         # This connection never writes: a connection's own commits do not show in its data_version.
@@ -170,6 +159,13 @@ class Database:
             self._committer.detach(self._writer)
 
 
+class Table:
+    """A part of the file, with the questions about it. Every method may block: call it in a thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
 class _SharedCommit:
     """One transaction's writes and what became of them.
 
@@ -180,6 +176,21 @@ class _SharedCommit:
         self.writes = 0
         self.ended = threading.Event()
         self.error: Exception | None = None
+
+
+@contextmanager
+def apart(connection: sqlite3.Connection, name: str) -> Iterator[None]:
+    """What fails inside takes nothing else of the transaction with it; a block inside another has a name of its own."""
+    connection.execute(f"SAVEPOINT {name}")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:  # an error of the disk may have ended it
+            connection.execute(f"ROLLBACK TO {name}")
+        raise
+    finally:
+        if connection.in_transaction:
+            connection.execute(f"RELEASE {name}")
 
 
 @contextmanager
@@ -204,17 +215,17 @@ class NotLeaderError(UnavailableError):
 
 
 # --- changes --------------------------------------------------------------------------------------
-# The pause between two looks at the store: short while it changes, else until somebody writes to it.
-# The kernel tells of writes to SQLite's write-ahead log (inotify), which every commit begins with. What is written is
-# not visible yet, so the looks that follow are close together. Where the kernel does not tell they always are.
-
 
 _IN_MODIFY: Final = 0x2
 _EVENTS_BYTES: Final = 4_096
 
 
 class StoreChanges:
-    """Shared by all who follow one store on one event loop."""
+    """The pause between two looks at the store; shared by all who follow it on one event loop.
+
+    The kernel tells of writes to SQLite's write-ahead log (inotify), which every commit begins with. What is written is
+    not visible yet, so the looks that follow are close together. Where the kernel does not tell they always are.
+    """
 
     def __init__(self, path: Path) -> None:
         self._log = Path(f"{path}-wal")

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from headgate.objects.store.database import Database
+from headgate.objects.store.database import Database, Table
 from headgate_api.errors import InvalidInputError
 from headgate_api.limits import HANDSHAKE_GRANT_S, HANDSHAKE_GRANTS_MAX, URL_CHARS_MAX
 
@@ -56,11 +56,11 @@ class Grant:
     per_s: float | None
 
 
-class HandshakeGrants:
-    """The permissions of a store. Every method may block: call it in a thread."""
+class HandshakeGrants(Table):
+    """The permissions of a store."""
 
     def __init__(self, database: Database, clock_s: Callable[[], float]) -> None:
-        self._database = database
+        super().__init__(database)
         self._clock_s = clock_s
 
     def prepare(self) -> None:
@@ -72,16 +72,16 @@ class HandshakeGrants:
     def query(self, url: str) -> str:
         """What a callback says: `id=...&key=...`; empty while there is no secret."""
         secret = self._secret()
-        return urlencode({"id": _id_of(url), "key": _code(secret, url)}) if secret else ""
+        if not secret:
+            return ""
+        id_ = base64.urlsafe_b64encode(url.encode("ascii")).decode()
+        return urlencode({"id": id_, "key": _code(secret, url)})
 
     def get(self, url: str) -> Grant | None:
         """The permission of a URL; None when there is none, or it is too old."""
         since = int(self._clock_s()) - HANDSHAKE_GRANT_S
-        with self._database.read() as connection:
-            row = connection.execute(
-                "SELECT rate FROM webhook_grants WHERE url = ? AND granted >= ?", (url, since)
-            ).fetchone()
-        return Grant(allowed_per_s(row[0])) if row is not None else None
+        found = self._database.rows("SELECT rate FROM webhook_grants WHERE url = ? AND granted >= ?", (url, since))
+        return Grant(allowed_per_s(found[0][0])) if found else None
 
     def allow(self, id_: str, key: str, rate: str | None) -> None:
         """Keep a permission; HandshakeKeyError when the key is not the one of the id."""
@@ -116,13 +116,8 @@ class HandshakeGrants:
         return JSONResponse({"allowed": True})
 
     def _secret(self) -> str:
-        with self._database.read() as connection:
-            row = connection.execute("SELECT value FROM settings WHERE name = ?", (_KEY,)).fetchone()
-        return str(row[0]) if row is not None else ""
-
-
-def _id_of(url: str) -> str:
-    return base64.urlsafe_b64encode(url.encode("ascii")).decode()
+        found = self._database.rows("SELECT value FROM settings WHERE name = ?", (_KEY,))
+        return str(found[0][0]) if found else ""
 
 
 def _code(secret: str, url: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.objects.store.rows import SEALED_KINDS, bump, counter
+from headgate.objects.store.rows import SEALED_KINDS, StoredForm, bump, counter
 from headgate_api.limits import WATCH_BYTES_MAX, WATCH_EVENTS_MAX
 from headgate_api.objects.errors import ExpiredError, FutureVersionError
 from headgate_api.objects.kinds import Kind, Object, ObjectKey, key_of
@@ -25,8 +25,8 @@ TRIM_SLACK: Final = 1_024
 class Change:
     """One write of one object: ADDED, MODIFIED or DELETED, which gave it the resourceVersion `version`.
 
-    Labels and body (in its stored form) are those after it, of DELETED the last ones; `labels_before` is None when
-    there was no object.
+    Labels and body (JSON) are those after it, of DELETED the last ones; `labels_before` is None when there was no
+    object.
     """
 
     key: ObjectKey
@@ -101,7 +101,9 @@ def past(connection: sqlite3.Connection, kind: Kind, at: int) -> dict[tuple[str,
     return found
 
 
-def read(connection: sqlite3.Connection, kind: Kind, since: int, namespace: str | None, name: str | None) -> Changes:
+def read(
+    connection: sqlite3.Connection, form: StoredForm, kind: Kind, since: int, namespace: str | None, name: str | None
+) -> Changes:
     """Changes of a kind after `since`, at most `CHANGES_PER_READ`; None for any namespace or name.
 
     Raises ExpiredError when some are no longer kept, or `since` lies in the future (another store's number).
@@ -109,31 +111,35 @@ def read(connection: sqlite3.Connection, kind: Kind, since: int, namespace: str 
     newest = counter(connection, "version")
     if since < counter(connection, "history_floor") or since > newest:
         raise ExpiredError(f"too old resource version: {since} ({newest})", hint="list again and watch from there")
-    where, parameters = "version > ? AND kind = ?", [since, str(kind)]
+    where, parameters = _of_kind(kind, namespace, name)
+    rows = connection.execute(
+        "SELECT namespace, name, type, version, labels, labels_before, body FROM history"
+        f" WHERE {where} AND version > ? ORDER BY version LIMIT ?",
+        (*parameters, since, CHANGES_PER_READ),
+    ).fetchall()
+    items = []
+    for at, called, type_, version, labels, before, body in rows:
+        key, labels_before = ObjectKey(kind, at, called), labels_of(before) if before is not None else None
+        items.append(Change(key, type_, version, labels_of(labels), labels_before, form.json(key, body)))
+    return Changes(tuple(items), items[-1].version if len(items) == CHANGES_PER_READ else newest)
+
+
+def _of_kind(kind: Kind, namespace: str | None, name: str | None) -> tuple[str, list[object]]:
+    """A condition and its parameters: objects of a kind, with a namespace and a name unless they are None."""
+    where, parameters = "kind = ?", list[object]([kind])
     for column, value in (("namespace", namespace), ("name", name)):
         if value is not None:
             where += f" AND {column} = ?"
             parameters.append(value)
-    rows = connection.execute(
-        "SELECT namespace, name, type, version, labels, labels_before, body FROM history"
-        f" WHERE {where} ORDER BY version LIMIT ?",
-        (*parameters, CHANGES_PER_READ),
-    ).fetchall()
-    items = tuple(
-        Change(
-            ObjectKey(kind, at, called),
-            type_,
-            version,
-            labels_of(labels),
-            labels_of(before) if before is not None else None,
-            body,
-        )
-        for at, called, type_, version, labels, before, body in rows
-    )
-    return Changes(items, items[-1].version if len(items) == CHANGES_PER_READ else newest)
+    return where, parameters
 
 
-# --- pages ----------------------------------------------------------------------------------------
+def written_since(connection: sqlite3.Connection, since: int, kind: Kind | None = None) -> frozenset[str] | None:
+    """Namespaces in which something was written, of a kind or of any; None when it may be all of them."""
+    if since < counter(connection, "history_floor"):
+        return None
+    question = "SELECT DISTINCT namespace FROM history WHERE version > ? AND kind = ifnull(?, kind)"
+    return frozenset(namespace for (namespace,) in connection.execute(question, (since, kind)) if namespace)
 
 
 Selector = Callable[[dict[str, str]], bool]
@@ -145,7 +151,7 @@ _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object as it lies in the store."""
+    """An object as JSON."""
 
     key: ObjectKey
     body: bytes
@@ -167,22 +173,20 @@ def labels_of(text: str) -> dict[str, str]:
 
 def read_page(
     connection: sqlite3.Connection,
+    form: StoredForm,
     kind: Kind,
     namespace: str | None,
     name: str | None,
     selector: Selector | None,
     after: tuple[str, str] | None,
     limit: int | None,
-    past: dict[tuple[str, str], int | None],
-    test: BodyTest | None = None,
+    at: int | None,
+    test: BodyTest | None,
 ) -> Page:
-    """See `Store.page`; in the caller's transaction. `past` is what `history.past` says."""
+    """See `Store.page`; in the caller's transaction."""
+    changed = past(connection, kind, at) if at is not None else {}
     is_sealed = kind in SEALED_KINDS
-    where, parameters = "kind = ?", [str(kind)]
-    for column, value in (("namespace", namespace), ("name", name)):
-        if value is not None:
-            where += f" AND {column} = ?"
-            parameters.append(value)
+    where, parameters = _of_kind(kind, namespace, name)
     if after is not None:
         where += " AND (namespace, name) > (?, ?)"
         parameters.extend(after)
@@ -193,14 +197,14 @@ def read_page(
     more = False
     then = (
         (*key, *connection.execute("SELECT labels, body FROM history WHERE version = ?", (version,)).fetchone())
-        for key, version in sorted(past.items())
+        for key, version in sorted(changed.items())
         if version is not None
         and namespace in (None, key[0])
         and name in (None, key[1])
         and (after is None or key > after)
     )
-    unchanged = (row for row in rows if row[:2] not in past) if past else rows
-    for at, called, labels, body in heapq.merge(unchanged, then, key=lambda row: row[:2]):
+    unchanged = (row for row in rows if row[:2] not in changed) if changed else rows
+    for place, called, labels, body in heapq.merge(unchanged, then, key=lambda row: row[:2]):
         if selector is not None and not selector(labels_of(labels)):
             continue
         if test is not None and not test(called, b"" if is_sealed else body):
@@ -208,5 +212,6 @@ def read_page(
         if limit is not None and len(items) == limit:
             more = True
             break
-        items.append(Stored(ObjectKey(kind, at, called), body))
+        key = ObjectKey(kind, place, called)
+        items.append(Stored(key, form.json(key, body)))
     return Page(tuple(items), counter(connection, "version"), more)

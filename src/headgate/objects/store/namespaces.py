@@ -9,9 +9,10 @@ from typing import Final
 
 import msgspec
 
-from headgate.objects.kinds.decode import check_shape
+from headgate.objects.kinds.decode import check_shape, converted
+from headgate.objects.kinds.managers import with_metadata
 from headgate.objects.kinds.validate import namespace_causes
-from headgate.objects.store.database import Database
+from headgate.objects.store.database import Database, Table
 from headgate.objects.store.rows import bump, counter
 from headgate.objects.store.writes import kube_time
 from headgate_api.event.names import NAMESPACE_DEFAULT
@@ -44,10 +45,7 @@ def decode_namespace(document: object, name: str = "") -> Namespace:
     written = document.get("metadata")
     kept = {key: value for key, value in written.items() if value is not None} if isinstance(written, dict) else {}
     fields = {key: kept[key] for key in ("name", "labels", "annotations", "uid", "resourceVersion") if key in kept}
-    try:
-        metadata = msgspec.convert(fields, Metadata)
-    except msgspec.ValidationError as error:
-        raise MalformedObjectError(f"metadata of the namespace: {error}") from error
+    metadata = converted(fields, Metadata, "metadata of the namespace")
     if name and metadata.name not in ("", name):
         raise MalformedObjectError(
             f"the name of the object ({metadata.name}) does not match the name on the URL ({name})"
@@ -58,19 +56,16 @@ def decode_namespace(document: object, name: str = "") -> Namespace:
     return made
 
 
-# --- table ----------------------------------------------------------------------------------------
-
-
 _DECODER: Final = msgspec.json.Decoder(Namespace)
 Make = Callable[[Namespace | None], Namespace]
 """What becomes of a namespace; None neither was created nor is in use."""
 
 
-class NamespaceTable:
-    """Namespaces. Every method may block: call it in a thread."""
+class NamespaceTable(Table):
+    """Namespaces."""
 
     def __init__(self, database: Database, clock_s: Callable[[], float]) -> None:
-        self._database = database
+        super().__init__(database)
         self._clock_s = clock_s
 
     def all(self) -> tuple[tuple[Namespace, ...], int]:
@@ -107,7 +102,7 @@ class NamespaceTable:
                 "creation_timestamp": (given.creation_timestamp if given else "") or kube_time(self._clock_s()),
                 "resource_version": str(counter(connection, "version") + 1),
             }
-            new = msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, **changes))
+            new = with_metadata(new, **changes)
             if not dry_run:
                 bump(connection, "version")
                 connection.execute("INSERT OR REPLACE INTO namespaces VALUES (?, ?)", (name, encode(new)))

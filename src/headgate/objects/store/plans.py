@@ -1,7 +1,4 @@
-"""Compiled filters as they are stored beside their triggers, with the number of the compiler that wrote them.
-
-They are msgpack, so that a restart compiles nothing.
-"""
+"""Compiled filters as they are stored beside their triggers, as msgpack: a restart compiles nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from headgate.filter.compile.plan import (
     filter_cost,
 )
 from headgate.objects.kinds.specs import keeps_filter_errors
-from headgate.objects.store.database import Database
+from headgate.objects.store.database import Database, Table
 from headgate.objects.store.rows import bump
 from headgate_api.errors import InvalidInputError
 from headgate_api.limits import RECOMPILED_FILTERS_MAX
@@ -100,7 +97,6 @@ class PlanDecoder:
 
 
 # --- compiling ------------------------------------------------------------------------------------
-# The filter compiler as the store knows it: with a number that says which compiler wrote a plan.
 
 Compile = Callable[[Mapping[str, object] | None, Sequence[object]], CompiledFilter]
 """`filter.compile.compiler.compile_filter`."""
@@ -199,19 +195,16 @@ def _put(
         connection.executemany("UPDATE targets SET needs = CASE WHEN routed THEN ? ELSE 0 END WHERE id = ?", rows)
 
 
-class StoredPlans:
+class StoredPlans(Table):
     """The plans of all targets, of which some may be another compiler's."""
 
     def __init__(self, database: Database, compiler: FilterCompiler) -> None:
-        self._database = database
+        super().__init__(database)
         self._compiler = compiler
 
     def left(self) -> int:
         """How many filters another compiler has compiled, or one that did not write down what they cost."""
-        with self._database.read() as connection:
-            (count,) = connection.execute(
-                f"SELECT count(*) FROM targets WHERE {DUE}", (self._compiler.version,)
-            ).fetchone()
+        ((count,),) = self._database.rows(f"SELECT count(*) FROM targets WHERE {DUE}", (self._compiler.version,))
         return int(count)
 
     def recompile(self, after: int = 0) -> int | None:
@@ -220,13 +213,12 @@ class StoredPlans:
         Returns the last id of the slice; None when there was nothing left. The owner of the file alone calls this.
         Others wait for one short transaction a slice: filters are compiled outside of it.
         """
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT id, compiler, plan_version, filter, delivery, plan, plan_error FROM targets"
-                f" WHERE {DUE} AND id > ? ORDER BY id LIMIT ?",
-                (self._compiler.version, after, RECOMPILED_FILTERS_MAX),
-            )
-            found = [_StoredPlan(*row) for row in rows]
+        rows = self._database.rows(
+            "SELECT id, compiler, plan_version, filter, delivery, plan, plan_error FROM targets"
+            f" WHERE {DUE} AND id > ? ORDER BY id LIMIT ?",
+            (self._compiler.version, after, RECOMPILED_FILTERS_MAX),
+        )
+        found = [_StoredPlan(*row) for row in rows]
         if not found:
             return None
         anew = [_compiled(one, self._compiler) for one in found]

@@ -15,8 +15,8 @@ from typing import Final, cast
 import msgspec
 
 from headgate.objects.kinds.quotas import COUNTED_ELSEWHERE, COUNTS, FILTER_COST, check_room
-from headgate.objects.store.database import Database
-from headgate.objects.store.rows import counter
+from headgate.objects.store.database import Table
+from headgate.objects.store.history import written_since
 from headgate.storage.files import replace_whole
 from headgate_api.objects.kinds import Kind, ObjectKey, ResourceQuota, ResourceQuotaStatus, decode_stored
 
@@ -29,11 +29,8 @@ def admit(connection: sqlite3.Connection, key: ObjectKey, requested: dict[str, i
         check_room(limited, key, requested, _used(connection, key.namespace, names))
 
 
-class QuotaTable:
-    """Resource quotas, beside their writes. Its methods may block: call them in a thread."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class QuotaTable(Table):
+    """Resource quotas, beside their writes."""
 
     def stale(self, since: int | None, usage: Usage | None = None, also: Collection[str] = ()) -> list[ResourceQuota]:
         """Quotas whose status is not what is used, with the status that is.
@@ -45,7 +42,7 @@ class QuotaTable:
             there = connection.execute("SELECT 1 FROM objects WHERE kind = ? LIMIT 1", (Kind.RESOURCE_QUOTA,))
             if there.fetchone() is None:
                 return []
-            written = None if since is None else _written_since(connection, since)
+            written = None if since is None else written_since(connection, since)
             looked_at = None if written is None else {*written, *also}
             stale = []
             for quota in _quotas(connection, looked_at):
@@ -91,17 +88,6 @@ def _used(connection: sqlite3.Connection, namespace: str, names: Iterable[str]) 
             continue
         (used[name],) = connection.execute(question, about).fetchone()
     return used
-
-
-def _written_since(connection: sqlite3.Connection, since: int) -> list[str] | None:
-    """Namespaces in which something was written; None when that is not known any more: it may be any."""
-    if since < counter(connection, "history_floor"):
-        return None
-    rows = connection.execute("SELECT DISTINCT namespace FROM history WHERE version > ?", (since,))
-    return [namespace for (namespace,) in rows if namespace]
-
-
-# --- processes ------------------------------------------------------------------------------------
 
 
 Usage = Mapping[str, Mapping[str, int]]

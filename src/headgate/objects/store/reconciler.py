@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 import structlog
 
-from headgate.objects.kinds.event_policies import applying_policies, policy_status
-from headgate.objects.kinds.status import BrokerState, ServerUrls, broker_state, broker_status, is_served
+from headgate.objects.kinds.event_policies import applying_policies
+from headgate.objects.kinds.status import BrokerState, ServerUrls, broker_state, broker_status, is_served, policy_status
 from headgate.objects.store.database import StoreUnavailableError
 from headgate.objects.store.quota_usage import Usage
 from headgate.objects.store.rows import KnownObjects, RowSelection
 from headgate.objects.store.store import Store
 from headgate.objects.store.writes import kube_time
 from headgate_api.limits import QUOTA_STATUS_S
-from headgate_api.objects.kinds import Broker, Eventing, EventPolicy, EventType, Kind, ObjectKey, Routed, WithStatus
+from headgate_api.objects.kinds import Broker, Eventing, EventPolicy, Kind, ObjectKey, Routed, WithStatus
 
 REPORT_S: Final = 5.0
 """Between two rewrites of one trigger's status that only say more filter errors."""
@@ -77,16 +77,19 @@ class Reconciler:
         public_url = self._store.public_url.get() if seen is None or seen["routing"] != counters["routing"] else ""
         if public_url and public_url != self._public_url:
             self._public_url, seen = public_url, None
+        since = seen["version"] if seen is not None else None
+        has_news = since != counters["version"]
         written: tuple[int, ...] = ()
         moved: tuple[str, ...] = ()
-        if seen is None or seen["version"] != counters["version"]:
+        if has_news:
             written, moved = self._reconcile_brokers(now_s, every=seen is None)
         stale: list[WithStatus] = [*self._stale_routed(seen, counters, moved, now_s)]
         moved_usage = self._look_at_usage(now_s)
-        if seen is None or seen["version"] != counters["version"] or moved_usage:
-            since = seen["version"] if seen is not None else None
+        if has_news or moved_usage:
             stale += self._store.quotas.stale(since, self._usage, moved_usage)
-        stale += self._stale_event_types(seen, counters, moved, now_s)
+        if has_news:
+            namespaces = {path.partition("/")[0] for path in moved}
+            stale += self._store.stale_event_types(now_s, since, namespaces, self._brokers.is_served)
         if stale:
             stale.reverse()
             # Each is freed after its write: ten thousand at once would stop the event loop beside for 20 ms.
@@ -95,15 +98,6 @@ class Reconciler:
         ours = written and written == tuple(range(counters["version"] + 1, counters["version"] + 1 + len(written)))
         self._seen = counters | ({"version": written[-1]} if ours else {})
         return len(written)
-
-    def _stale_event_types(
-        self, seen: dict[str, int] | None, counters: dict[str, int], moved: Iterable[str], now_s: float
-    ) -> list[EventType]:
-        if seen is not None and seen["version"] == counters["version"]:
-            return []
-        namespaces = {path.partition("/")[0] for path in moved}
-        since = seen["version"] if seen is not None else None
-        return self._store.event_types.stale(since, namespaces, self._brokers.is_served, kube_time(now_s))
 
     def _is_due(self) -> bool:
         now_s = self._clock_s()
@@ -174,9 +168,8 @@ class Reconciler:
             del self._due_s[target]
             self._reported_s[target] = now_s
         if due:
-            self._reported_s = {
-                target: at_s for target, at_s in self._reported_s.items() if at_s + self._report_s > now_s
-            }
+            since_s = now_s - self._report_s
+            self._reported_s = {target: at_s for target, at_s in self._reported_s.items() if at_s > since_s}
         return due
 
 
@@ -193,10 +186,7 @@ class StaleBrokers:
 
 
 class BrokerStatuses:
-    """Judges brokers anew only where something that their status says has changed.
-
-    Clients reach the server where `server` says; None for the public URL alone.
-    """
+    """Judges brokers anew only where something that their status says has changed; see `Reconciler` for `server`."""
 
     def __init__(self, store: Store, server: ServerUrls | None) -> None:
         self._store = store
@@ -204,16 +194,12 @@ class BrokerStatuses:
         self._brokers: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
         self._policy_objects: KnownObjects[EventPolicy] = KnownObjects(Kind.EVENT_POLICY)
         self._policies: dict[str, list[EventPolicy]] = {}
-        self._states: dict[str, BrokerState] = {}
-
-    @property
-    def states(self) -> Mapping[str, BrokerState]:
+        self.states: dict[str, BrokerState] = {}
         """Each broker as its triggers see it, with the status that is true; by `namespace/name`."""
-        return self._states
 
     def is_served(self, path: str) -> bool:
         """Whether there is a broker `namespace/name` that this server serves."""
-        state = self._states.get(path)
+        state = self.states.get(path)
         return state is not None and state.served
 
     def look(self, public_url: str, now: str, *, every: bool) -> StaleBrokers:
@@ -230,11 +216,10 @@ class BrokerStatuses:
 
         stale, namespaces = self._judge_policies(server, now)
         if every:
-            judged = self._states.keys() | brokers.keys()
+            judged = self.states.keys() | brokers.keys()
         else:
-            judged = changed | self._concerned(
-                {path for path in changed if is_there(path) != self.is_served(path)}, namespaces
-            )
+            flipped = {path for path in changed if is_there(path) != self.is_served(path)}
+            judged = changed | self._concerned(flipped, namespaces)
         moved: dict[str, BrokerState | None] = {}
         for path in judged:
             state = None
@@ -245,11 +230,11 @@ class BrokerStatuses:
                 if status != broker.status:
                     stale.append(current)
                 state = broker_state(current, public_url)
-            if state != self._states.get(path):
+            if state != self.states.get(path):
                 moved[path] = state
         if moved:
-            states = self._states | moved
-            self._states = {path: state for path, state in states.items() if state is not None}
+            states = self.states | moved
+            self.states = {path: state for path, state in states.items() if state is not None}
         return StaleBrokers(stale, tuple(moved))
 
     def _concerned(self, flipped: Set[str], namespaces: Set[str]) -> set[str]:
@@ -258,12 +243,12 @@ class BrokerStatuses:
             return set()
         return {
             path
-            for path, state in self._states.items()
+            for path, state in self.states.items()
             if state.sink.broker in flipped or path.partition("/")[0] in namespaces
         }
 
     def _judge_policies(self, server: ServerUrls, now: str) -> tuple[list[Eventing], set[str]]:
-        """The policies with the statuses that are true now: those of which another one is stored, and namespaces.
+        """Policies whose status is not true, with the one that is, and the namespaces in which policies have changed.
 
         All are judged: what they say of triggers changes with triggers.
         """

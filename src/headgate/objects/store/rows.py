@@ -1,7 +1,4 @@
-"""Rows of control.db as typed values: brokers, and triggers and subscriptions with the inputs of their status.
-
-And all objects of one kind in memory, brought up to date by what has changed.
-"""
+"""Rows of control.db as typed values: brokers, triggers and subscriptions with the inputs of their status."""
 
 from __future__ import annotations
 
@@ -11,10 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, cast
 
+import msgspec
+
 from headgate.objects.kinds.credentials import CredentialsError, credentials_of
 from headgate.objects.kinds.routing import FINDINGS, NOTHING_FOUND, TargetFindings
-from headgate.objects.kinds.status import BrokerState, StatusInputs, auths_of, broker_state, sink_of
-from headgate.objects.store.database import Database
+from headgate.objects.kinds.status import BrokerState, StatusInputs, auths_of, broker_state, routed_status, sink_of
+from headgate.objects.store.database import Table
 from headgate.storage.keyring import Keyring, NoSecretsKeyError, SealedError
 from headgate_api.limits import SECRETS_READ_MAX
 from headgate_api.objects.kinds import (
@@ -31,7 +30,6 @@ from headgate_api.objects.kinds import (
 )
 
 # --- stored form ----------------------------------------------------------------------------------
-# The form of an object in control.db: its JSON, which of a Secret is encrypted as a whole.
 
 SEALED_KINDS = frozenset({Kind.SECRET})
 """What is encrypted: values, annotations (which may repeat the values), and everything else but name and labels."""
@@ -127,16 +125,12 @@ def bump_all(connection: sqlite3.Connection, names: Sequence[str]) -> dict[str, 
     return dict(connection.execute(question, names).fetchall())
 
 
-class CounterTable:
-    """The counters of a store. Every method may block."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class CounterTable(Table):
+    """The counters of a store."""
 
     def all(self) -> dict[str, int]:
         """All at one moment: version, desired_generation, active_generation, routing, report, ..."""
-        with self._database.read() as connection:
-            return dict(connection.execute("SELECT name, value FROM counters").fetchall())
+        return dict(self._database.rows("SELECT name, value FROM counters"))
 
     def version(self) -> int:
         """The newest resourceVersion."""
@@ -182,21 +176,46 @@ def routed_rows(
         yield RoutedRow(obj, inputs)
 
 
+def stale_routed(
+    connection: sqlite3.Connection, which: RowSelection, parameters: tuple[object, ...], form: StoredForm, now: str
+) -> Iterator[Routed]:
+    """Those whose stored status is not what the facts say, with the status that is; `now` is RFC 3339.
+
+    Row by row: SQLite lets other threads run between rows, so an event loop beside this thread keeps its pace.
+    """
+    for row in routed_rows(connection, which, parameters, form):
+        status = routed_status(row.obj, row.inputs, now=now)
+        if status != row.obj.status:
+            yield msgspec.structs.replace(row.obj, status=status)
+
+
 class Facts:
     """What statuses of triggers and subscriptions depend on beside them, each looked up once.
 
-    The connection's transaction changes none of it meanwhile. `form` opens Secrets; without it there is no condition
-    about them.
+    The connection's transaction changes none of it meanwhile. `form` opens Secrets, of which the last ones are kept;
+    without it there is no condition about them.
     """
 
     def __init__(self, connection: sqlite3.Connection, form: StoredForm | None) -> None:
         self.url = public_url(connection)
+        self._connection = connection
+        self._form = form
         self._active = counter(connection, "active_generation")
-        self._brokers, self._secrets = _Brokers(connection, self.url), _Secrets(connection, form)
+        self._brokers: dict[str, tuple[BrokerState | None, str]] = {}
+        self._secrets: dict[tuple[str, str], Secret | None] = {}
 
-    def broker_uid(self, path: str) -> str | None:
-        """The uid of the broker `namespace/name`; None when there is none."""
-        return self._brokers.uid(path)
+    def broker_uid(self, path: str) -> str:
+        """The uid of the broker `namespace/name`; empty when there is none."""
+        return self._found(path)[1]
+
+    def _broker(self, path: str) -> BrokerState | None:
+        return self._found(path)[0] if path else None
+
+    def _found(self, path: str) -> tuple[BrokerState | None, str]:
+        if path not in self._brokers:
+            found = broker_at(self._connection, path)
+            self._brokers[path] = (broker_state(found, self.url), found.metadata.uid) if found else (None, "")
+        return self._brokers[path]
 
     def inputs(
         self,
@@ -210,83 +229,51 @@ class Facts:
         stopped: str = "",
     ) -> StatusInputs:
         """The inputs of one object's status; but for the object they are as its row has them."""
-        known = self._brokers
-        fact = known.get(broker)
+        fact = self._broker(broker)
         inherits = obj.spec.delivery is None and fact is not None
         sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, self.url)
         auths = fact.auths if inherits and fact else auths_of(obj.spec.delivery)
         return StatusInputs(
             broker=fact,
-            subscriber_broker=known.get(subscriber_broker) if subscriber_broker else None,
+            subscriber_broker=self._broker(subscriber_broker),
             subscriber_uri=subscriber,
             needs=needs,
             active_generation=self._active,
             plan_error=plan_error,
             sink=sink,
-            sink_broker=known.get(sink.broker) if sink.broker else None,
-            credentials=self._secrets.problem(obj.metadata.namespace, auths) if auths else None,
+            sink_broker=self._broker(sink.broker),
+            credentials=self._problem(obj.metadata.namespace, auths) if auths else None,
             found=found,
             stopped=stopped,
         )
 
-
-def public_url(connection: sqlite3.Connection) -> str:
-    """The server's own address."""
-    row = connection.execute("SELECT value FROM settings WHERE name = 'public_url'").fetchone()
-    return str(row[0]) if row else PUBLIC_URL_DEFAULT
-
-
-class _Brokers:
-    """Facts of brokers, each looked up once a transaction."""
-
-    def __init__(self, connection: sqlite3.Connection, public_url: str) -> None:
-        self._connection = connection
-        self._public_url = public_url
-        self._known: dict[str, tuple[BrokerState | None, str | None]] = {}
-
-    def get(self, path: str) -> BrokerState | None:
-        return self._found(path)[0]
-
-    def uid(self, path: str) -> str | None:
-        return self._found(path)[1]
-
-    def _found(self, path: str) -> tuple[BrokerState | None, str | None]:
-        if path not in self._known:
-            found = broker_at(self._connection, path)
-            state = broker_state(found, self._public_url) if found else None
-            self._known[path] = state, found.metadata.uid if found else None
-        return self._known[path]
-
-
-class _Secrets:
-    """Secrets that triggers refer to; the last ones that were looked up in the transaction are kept."""
-
-    def __init__(self, connection: sqlite3.Connection, form: StoredForm | None) -> None:
-        self._connection = connection
-        self._form = form
-        self._known: dict[tuple[str, str], Secret | None] = {}
-
-    def problem(self, namespace: str, auths: Iterable[AuthSpec]) -> str:
-        """What is wrong with those of a namespace, as "Reason: message"; empty for nothing."""
-        if self._form is None:
+    def _problem(self, namespace: str, auths: Iterable[AuthSpec]) -> str:
+        """What is wrong with the Secrets that these name, as "Reason: message"; empty for nothing."""
+        form = self._form
+        if form is None:
             return ""
         try:
             for auth in auths:
-                credentials_of(auth, lambda name: self._get(namespace, name))
+                credentials_of(auth, lambda name: self._secret(namespace, name, form))
         except CredentialsError as error:
             return str(error)
         except SealedError as error:
             return f"SecretSealed: {error.message}"
         return ""
 
-    def _get(self, namespace: str, name: str) -> Secret | None:
+    def _secret(self, namespace: str, name: str, form: StoredForm) -> Secret | None:
         key = (namespace, name)
-        if key not in self._known:
-            assert self._form is not None
-            if len(self._known) >= SECRETS_READ_MAX:
-                self._known.clear()
-            self._known[key] = secret_at(self._connection, namespace, name, self._form)
-        return self._known[key]
+        if key not in self._secrets:
+            if len(self._secrets) >= SECRETS_READ_MAX:
+                self._secrets.clear()
+            self._secrets[key] = secret_at(self._connection, namespace, name, form)
+        return self._secrets[key]
+
+
+def public_url(connection: sqlite3.Connection) -> str:
+    """The server's own address."""
+    row = connection.execute("SELECT value FROM settings WHERE name = 'public_url'").fetchone()
+    return str(row[0]) if row else PUBLIC_URL_DEFAULT
 
 
 def secret_at(connection: sqlite3.Connection, namespace: str, name: str, form: StoredForm) -> Secret | None:
@@ -297,7 +284,6 @@ def secret_at(connection: sqlite3.Connection, namespace: str, name: str, form: S
 
 
 # --- known objects --------------------------------------------------------------------------------
-# All objects of one kind in memory, brought up to date by what has changed since the last read.
 
 _T = TypeVar("_T")
 

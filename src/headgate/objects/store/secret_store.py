@@ -12,9 +12,10 @@ from typing import Final
 
 import structlog
 
-from headgate.objects.store.database import Database
+from headgate.objects.store.database import Database, Table
+from headgate.objects.store.history import written_since
 from headgate.objects.store.rows import StoredForm, bump, counter, secret_at
-from headgate.storage.keyring import Keyring, SealedError, SecretsKeyError, key_name, uid_of
+from headgate.storage.keyring import Keyring, SealedError, SecretsKeyError, head_of
 from headgate_api.limits import SECRETS_RESEALED_MAX
 from headgate_api.objects.kinds import Kind, Secret
 
@@ -23,11 +24,11 @@ _HEAD_BYTES: Final = 400
 _log = structlog.get_logger("headgate.objects")
 
 
-class SecretTable:
-    """Secrets. Every method may block: call it in a thread."""
+class SecretTable(Table):
+    """Secrets."""
 
     def __init__(self, database: Database, form: StoredForm) -> None:
-        self._database = database
+        super().__init__(database)
         self._form = form
 
     def get(self, namespace: str, name: str) -> Secret | None:
@@ -38,22 +39,13 @@ class SecretTable:
     def changed(self, since: int) -> tuple[int, frozenset[str] | None]:
         """The newest resourceVersion, and namespaces where Secrets were written after `since`; None: it may be any."""
         with self._database.read() as connection:
-            newest = counter(connection, "version")
-            if since < counter(connection, "history_floor"):
-                return newest, None
-            rows = connection.execute(
-                "SELECT DISTINCT namespace FROM history WHERE version > ? AND kind = ?", (since, Kind.SECRET)
-            )
-            return newest, frozenset(namespace for (namespace,) in rows)
+            return counter(connection, "version"), written_since(connection, since, Kind.SECRET)
 
     def check_keys(self) -> None:
         """Refuse keys by which stored Secrets cannot be read."""
         keys = self._form.keys
-        with self._database.read() as connection:
-            heads = connection.execute(
-                f"SELECT substr(body, 1, {_HEAD_BYTES}) FROM objects WHERE kind = ?", (Kind.SECRET,)
-            )
-            used = Counter(key_name(head) for (head,) in heads)
+        heads = self._database.rows(f"SELECT substr(body, 1, {_HEAD_BYTES}) FROM objects WHERE kind = ?", [Kind.SECRET])
+        used = Counter(head_of(head).key for (head,) in heads)
         missing = {name: count for name, count in used.items() if keys is None or name not in keys}
         if missing:
             named = ", ".join(f"{count} by {name!r}" for name, count in sorted(missing.items()))
@@ -82,7 +74,7 @@ class SecretTable:
                 (Kind.SECRET, after),
             )
             for version, namespace, name, head in heads:
-                if key_name(head) != keys.first and (version, namespace, name) not in rows:
+                if head_of(head).key != keys.first and (version, namespace, name) not in rows:
                     rows.append((version, namespace, name))
                     if len(rows) == SECRETS_RESEALED_MAX:
                         break
@@ -102,7 +94,7 @@ def _reseal(connection: sqlite3.Connection, keys: Keyring, version: int, path: s
         except SealedError as error:
             _log.warning("a stored Secret stays as it is", error=error.message)
             continue
-        sealed = keys.seal(text, path=path, uid=uid_of(found[0]))
+        sealed = keys.seal(text, path=path, uid=head_of(found[0]).uid)
         connection.execute(f"UPDATE {table} SET body = ? WHERE {where}", (sealed, Kind.SECRET, path, version))
         if table == "history":
             bump(connection, "history_bytes", len(sealed) - len(found[0]))

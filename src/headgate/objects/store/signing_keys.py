@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from headgate.objects.store.database import Database
+from headgate.objects.store.database import Database, Table
 from headgate.storage.keyring import Keyring, NoSecretsKeyError
 from headgate_api.errors import UnavailableError
 from headgate_api.limits import SIGNING_KEY_EARLY_S, SIGNING_KEY_LIFE_S
@@ -44,11 +44,11 @@ class SigningKey:
     pem: bytes = field(repr=False)
 
 
-class SigningKeys:
-    """The keys of a store. Every method may block: call it in a thread."""
+class SigningKeys(Table):
+    """The keys of a store."""
 
     def __init__(self, database: Database, form: StoredForm, clock_s: Callable[[], float]) -> None:
-        self._database = database
+        super().__init__(database)
         self._form = form
         self._clock_s = clock_s
 
@@ -57,8 +57,7 @@ class SigningKeys:
         if self._form.keys is None:
             return
         now = int(self._clock_s())
-        with self._database.read() as connection:
-            created = [at for (at,) in connection.execute("SELECT created FROM signing_keys ORDER BY created")]
+        created = [at for (at,) in self._database.rows("SELECT created FROM signing_keys ORDER BY created")]
         is_due = not created or now - created[-1] >= SIGNING_KEY_LIFE_S
         gone = now - SIGNING_KEY_LIFE_S - 2 * SIGNING_KEY_EARLY_S
         if is_due or created[0] < gone:
@@ -72,8 +71,7 @@ class SigningKeys:
 
     def public(self) -> list[dict[str, Any]]:
         """The public keys as a JSON Web Key Set has them."""
-        with self._database.read() as connection:
-            rows = connection.execute("SELECT public FROM signing_keys ORDER BY created").fetchall()
+        rows = self._database.rows("SELECT public FROM signing_keys ORDER BY created")
         return [msgspec.json.decode(text) for (text,) in rows]
 
     def current(self) -> SigningKey | None:
@@ -81,13 +79,13 @@ class SigningKeys:
         if self._form.keys is None:
             raise NoSecretsKeyError
         known_since = int(self._clock_s()) - SIGNING_KEY_EARLY_S
-        with self._database.read() as connection:
-            row = connection.execute(
-                "SELECT id, body FROM signing_keys ORDER BY created <= ? DESC, iif(created <= ?1, -created, created)"
-                " LIMIT 1",
-                (known_since,),
-            ).fetchone()
-        return SigningKey(row[0], self._form.keys.open(row[1], path=_path(row[0]))) if row is not None else None
+        found = self._database.rows(
+            "SELECT id, body FROM signing_keys"
+            " ORDER BY created <= ? DESC, iif(created <= ?1, -created, created) LIMIT 1",
+            (known_since,),
+        )
+        keys = [SigningKey(id_, self._form.keys.open(body, path=_path(id_))) for id_, body in found]
+        return keys[0] if keys else None
 
 
 def _make(connection: sqlite3.Connection, keys: Keyring, now: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import sqlite3
 import threading
 import time
@@ -16,31 +16,28 @@ import msgspec
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.objects.kinds.routing import RoutingTable
 from headgate.objects.kinds.specs import ServedBroker
-from headgate.objects.kinds.status import routed_status, served_broker
+from headgate.objects.kinds.status import event_type_status, served_broker
 from headgate.objects.store import history
 from headgate.objects.store.attention import AttentionReader
 from headgate.objects.store.database import Database, StoreChanges
-from headgate.objects.store.event_type_statuses import EventTypeTable
 from headgate.objects.store.handshake_grants import HandshakeGrants
-from headgate.objects.store.history import BodyTest, Page, Selector, Stored, read_page
+from headgate.objects.store.history import BodyTest, Page, Selector, read_page
 from headgate.objects.store.namespaces import NamespaceTable
 from headgate.objects.store.plans import FilterCompiler, StoredPlans, filter_compiler
 from headgate.objects.store.quota_usage import QuotaTable
 from headgate.objects.store.rows import (
-    SEALED_KINDS,
     CounterTable,
     KnownObjects,
     RowSelection,
     StoredForm,
     broker_at,
     counter,
-    routed_rows,
+    stale_routed,
 )
 from headgate.objects.store.schema import is_current, migrate
 from headgate.objects.store.secret_store import SecretTable
 from headgate.objects.store.signing_keys import SigningKeys
-from headgate.objects.store.target_reports import ReportTable
-from headgate.objects.store.targets import PublicUrl, SnapshotCache, TargetTable
+from headgate.objects.store.targets import PublicUrl, ReportTable, SnapshotCache, TargetTable
 from headgate.objects.store.writes import ObjectWriter, Write, default_broker, kube_time, load
 from headgate.storage.commit import Committer
 from headgate.storage.keyring import Keyring
@@ -48,11 +45,13 @@ from headgate_api.errors import HeadgateError
 from headgate_api.objects.errors import ObjectNotFoundError
 from headgate_api.objects.kinds import (
     FRONT_KINDS,
+    EventType,
     Kind,
     Object,
     ObjectKey,
     Routed,
     WithStatus,
+    decode_stored,
 )
 
 _T = TypeVar("_T")
@@ -68,7 +67,8 @@ class _DryRun(Exception):
 class Store:
     """Objects and what routing needs of them, in one SQLite file. Every method may block: call it in a thread.
 
-    `data_version` alone is cheap enough for an event loop; `change_watch` says when to look at it again.
+    `data_version` alone is cheap enough for an event loop; `change_watch` says when to look at it again. A dry run does
+    everything and takes it back.
     """
 
     def __init__(
@@ -89,7 +89,6 @@ class Store:
         self.targets = TargetTable(database)
         self.public_url = PublicUrl(database)
         self.attention = AttentionReader(database)
-        self.event_types = EventTypeTable(database)
         self.plans = StoredPlans(database, compiler)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
@@ -137,8 +136,6 @@ class Store:
         self.change_watch.close()
         self._database.close()
 
-    # --- objects ---------------------------------------------------------------------------------
-
     def get(self, key: ObjectKey) -> Object:
         with self._database.read() as connection:
             return load(connection, key, self._form)
@@ -170,25 +167,16 @@ class Store:
         ExpiredError is raised when that is no longer kept, FutureVersionError when there is no such version yet.
         """
         with self._database.read() as connection:
-            past = history.past(connection, kind, at) if at is not None else {}
-            page = read_page(connection, kind, namespace, name, selector, after, limit, past, test)
-        if kind not in SEALED_KINDS:
-            return page
-        opened = (Stored(item.key, self._form.json(item.key, item.body)) for item in page.items)
-        return dataclasses.replace(page, items=tuple(opened))
+            return read_page(connection, self._form, kind, namespace, name, selector, after, limit, at, test)
 
     def create(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
-        """Store a new object, validated, with defaults; uid, resourceVersion and the like are given here.
-
-        A dry run does everything and takes it back.
-        """
+        """Store a new object, validated, with defaults; uid, resourceVersion and the like are given here."""
         return self._write(Kind(obj.kind), lambda writer: writer.create(obj, plan), dry_run=dry_run)
 
     def replace(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
-        """Put `metadata` (labels, annotations) and `spec` of a validated object in the place of what is stored.
+        """Put labels, annotations and `spec` of a validated object in the place of stored ones, if they differ.
 
-        A resourceVersion or uid in it must be the stored one. The object as stored; nothing is written when it says
-        what is stored already.
+        A resourceVersion or uid in it must be the stored one. Returns the object as stored.
         """
         return self._write(Kind(obj.kind), lambda writer: writer.replace(obj, plan), dry_run=dry_run)
 
@@ -197,12 +185,8 @@ class Store:
 
         Of each the object as stored, or the error that `create` or `replace` would have raised.
         """
-
-        def work(writer: ObjectWriter) -> list[Object | HeadgateError]:
-            return [writer.tried(one) for one in writes]
-
         assert not any(one.obj.kind in FRONT_KINDS for one in writes)
-        return self._transaction(work, dry_run=dry_run)
+        return self._transaction(lambda writer: [writer.tried(one) for one in writes], dry_run=dry_run)
 
     def delete(self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False) -> Object:
         """Remove an object, and return its last version; a given uid or resourceVersion must be the stored one."""
@@ -236,8 +220,6 @@ class Store:
             return cast(_T, dry.result)
         return result
 
-    # --- status ----------------------------------------------------------------------------------
-
     def served(self, path: str) -> ServedBroker | None:
         """The broker `namespace/name`; None when there is none that accepts events."""
         with self._database.read() as connection:
@@ -252,15 +234,31 @@ class Store:
         self, now_s: float, which: RowSelection = RowSelection.ALL, parameters: tuple[object, ...] = ()
     ) -> list[Routed]:
         """Triggers and subscriptions whose stored status is not what the facts say, with the status that is."""
-        now = kube_time(now_s)
-        stale: list[Routed] = []
         with self._database.read() as connection:
-            # Row by row: SQLite lets other threads run between rows, so an event loop beside this one keeps its pace.
-            for row in routed_rows(connection, which, parameters, self._form):
-                status = routed_status(row.obj, row.inputs, now=now)
-                if status != row.obj.status:
-                    stale.append(msgspec.structs.replace(row.obj, status=status))
-        return stale
+            return list(stale_routed(connection, which, parameters, self._form, kube_time(now_s)))
+
+    def stale_event_types(
+        self, now_s: float, since: int | None, namespaces: Iterable[str], is_there: Callable[[str], bool]
+    ) -> list[EventType]:
+        """EventTypes whose stored status is not true, with the status that is.
+
+        All, or those that were written after the resourceVersion `since`, and those of the namespaces where brokers
+        have come or gone.
+        """
+        select, kind, found = "SELECT body FROM objects WHERE", Kind.EVENT_TYPE, dict[str, EventType]()
+        with self._database.read() as connection:
+            # The unary plus keeps SQLite to the index of versions.
+            rows = connection.execute(f"{select} +kind = ? AND version > ?", (kind, since or 0))
+            others = (
+                connection.execute(f"{select} kind = ? AND namespace = ?", (kind, namespace))
+                for namespace in (namespaces if since is not None else ())
+            )
+            for (body,) in itertools.chain(rows, *others):
+                one = cast(EventType, decode_stored(kind, body))
+                status = event_type_status(one, is_there=is_there, now=kube_time(now_s))
+                if status != one.status:
+                    found[one.metadata.uid] = msgspec.structs.replace(one, status=status)
+        return list(found.values())
 
     def write_statuses(self, changed: Iterable[WithStatus]) -> tuple[int, ...]:
         """Put new statuses of objects in place, which else are as they were read; in one transaction.
@@ -270,8 +268,6 @@ class Store:
         with self._database.write() as connection:
             writer = self._writer(connection)
             return tuple(version for obj in changed if (version := writer.put_status(obj)) is not None)
-
-    # --- routing ---------------------------------------------------------------------------------
 
     def data_version(self) -> int:
         """A number that differs after every commit of any process; a few microseconds."""
@@ -287,13 +283,7 @@ class Store:
         with self._database.read() as connection:
             return counter(connection, "desired_generation")
 
-    # --- watching --------------------------------------------------------------------------------
-
     def changes(self, kind: Kind, since: int, namespace: str | None = None, name: str | None = None) -> history.Changes:
         """What happened after a resourceVersion; see `history.read`."""
         with self._database.read() as connection:
-            found = history.read(connection, kind, since, namespace, name)
-        if kind not in SEALED_KINDS:
-            return found
-        opened = (dataclasses.replace(one, body=self._form.json(one.key, one.body)) for one in found.items)
-        return dataclasses.replace(found, items=tuple(opened))
+            return history.read(connection, self._form, kind, since, namespace, name)

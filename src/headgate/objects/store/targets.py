@@ -1,15 +1,25 @@
-"""Routing rows of triggers and subscriptions, written in the caller's transaction; the routing table made of them."""
+"""Rows of targets: their routing, what dispatchers report on them, and the routing table made of all."""
 
 from __future__ import annotations
 
 import dataclasses
 import sqlite3
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter, filter_cost
-from headgate.objects.kinds.routing import DeliveryRules, PullRules, RoutingTable, Target
+from headgate.objects.kinds.routing import (
+    FINDINGS,
+    DeliveryRules,
+    PullRules,
+    RoutingTable,
+    Target,
+    TargetFindings,
+    TargetReport,
+    ToldFindings,
+)
 from headgate.objects.kinds.specs import compiler_input, delivery_rules, is_ordered, is_paused, pull_rules, retention_us
 from headgate.objects.kinds.status import (
     StatusInputs,
@@ -20,10 +30,11 @@ from headgate.objects.kinds.status import (
     referenced_broker,
     sink_of,
 )
-from headgate.objects.store.database import Database
+from headgate.objects.store.database import Table
 from headgate.objects.store.plans import PlanDecoder, WrittenFilter, encode_plan, outdated_plan
 from headgate.objects.store.rows import NAMED, Facts, KnownObjects, bump, bump_all, counter, public_url
 from headgate_api.event.names import identity, path_of
+from headgate_api.limits import REPORT_TEXT_CHARACTERS_MAX
 from headgate_api.objects.kinds import (
     Broker,
     DeliverySpec,
@@ -52,8 +63,8 @@ def insert_target(
         raise OverflowError("all target ids are used up")
     needs = taken.get("desired_generation", 0)
     connection.execute("DELETE FROM reports WHERE target = ?", (taken["target"],))
-    uid = facts.broker_uid(obj.broker_key) or ""
-    _put(connection, obj, plan, way, (taken["target"], uid, needs, taken["routing"], compiler))
+    own = {"id": taken["target"], "broker_uid": facts.broker_uid(obj.broker_key), "needs": needs}
+    _put(connection, obj, plan, way, own | {"routing": taken["routing"], "compiler": compiler})
     return facts.inputs(obj, obj.broker_key, way.subscriber_broker, way.subscriber, needs)
 
 
@@ -73,43 +84,26 @@ def update_target(
         generation = bump(connection, "desired_generation")
         needs = generation if way.routed else 0
     uid = facts.broker_uid(obj.broker_key) or uid
-    _put(connection, obj, plan, way, (target, uid, needs, bump(connection, "routing"), compiler))
+    own = {"id": target, "broker_uid": uid, "needs": needs}
+    _put(connection, obj, plan, way, own | {"routing": bump(connection, "routing"), "compiler": compiler})
     return int(target)
 
 
 def _put(
-    connection: sqlite3.Connection,
-    obj: Routed,
-    plan: CompiledFilter,
-    way: _Route,
-    numbers: tuple[int, str, int, int, int],
+    connection: sqlite3.Connection, obj: Routed, plan: CompiledFilter, way: _Route, own: Mapping[str, object]
 ) -> None:
-    """Write a routing row; the numbers are its id, its broker's uid, its generation, its version, the compiler's."""
-    target, uid, needs, routing, compiler = numbers
+    """Write a routing row; `own` are columns that the object does not say."""
     filter_, filters = compiler_input(obj)
-    key = key_of(obj)
     row = {
-        "id": target,
-        "kind": key.kind,
-        "namespace": key.namespace,
-        "name": key.name,
+        **key_of(obj)._asdict(),
+        **msgspec.structs.asdict(way),
+        **own,
         "broker": obj.broker_key,
-        "broker_uid": uid,
-        "subscriber_broker": way.subscriber_broker,
-        "subscriber": way.subscriber,
-        "delivery": way.delivery,
         "ordered": is_ordered(obj.metadata),
-        "sink_broker": way.sink_broker,
-        "pull": way.pull,
         "filter": msgspec.json.encode(WrittenFilter(filter_, tuple(filters))),
-        "compiler": compiler,
         "plan_version": PLAN_VERSION,
         "plan": encode_plan(plan),
         "plan_error": "",
-        "needs": needs,
-        "routing": routing,
-        "subscriber_ca": obj.spec.subscriber.ca_certs if isinstance(obj, Trigger) else "",
-        "subscriber_audience": obj.spec.subscriber.audience if isinstance(obj, Trigger) else "",
         "authenticates": bool(auths_of(obj.spec.delivery)),
         "cost": filter_cost(plan),
         "paused": isinstance(obj, Trigger) and is_paused(obj.metadata),
@@ -125,10 +119,12 @@ def target_cost(connection: sqlite3.Connection, key: ObjectKey) -> int:
 
 
 class _Route(msgspec.Struct, frozen=True):
-    """How events leave: to a subscriber, or with consumers who come."""
+    """How events leave, as columns: to a subscriber, or with consumers who come."""
 
     subscriber: str = ""
     subscriber_broker: str = ""
+    subscriber_ca: str = ""
+    subscriber_audience: str = ""
     delivery: bytes | None = None
     sink_broker: str = ""
     pull: bytes | None = None
@@ -144,8 +140,9 @@ def _route(obj: Routed, public_url: str) -> _Route:
     sink_broker = sink_of(obj.metadata, delivery, public_url).broker
     if isinstance(obj, Subscription):
         return _Route(delivery=rules, sink_broker=sink_broker, pull=msgspec.json.encode(pull_rules(obj)))
-    broker = referenced_broker(obj.metadata, obj.spec.subscriber)
-    return _Route(destination_uri(obj.metadata, obj.spec.subscriber, public_url), broker, rules, sink_broker)
+    to = obj.spec.subscriber
+    broker, uri = referenced_broker(obj.metadata, to), destination_uri(obj.metadata, to, public_url)
+    return _Route(uri, broker, to.ca_certs, to.audience, rules, sink_broker)
 
 
 def adopt_targets(connection: sqlite3.Connection, broker: Broker) -> None:
@@ -168,29 +165,127 @@ def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
         bump(connection, "desired_generation")
 
 
-class TargetTable:
-    """Triggers and subscriptions by their target ids. Every method may block."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class TargetTable(Table):
+    """Triggers and subscriptions by their target ids."""
 
     def id_of(self, key: ObjectKey) -> int | None:
         """None when there is no such object."""
-        with self._database.read() as connection:
-            found = connection.execute(f"SELECT id FROM targets WHERE {NAMED}", key).fetchone()
-        return found[0] if found else None
+        found = self._database.rows(f"SELECT id FROM targets WHERE {NAMED}", key)
+        return found[0][0] if found else None
 
     def keys(self) -> dict[int, ObjectKey]:
+        rows = self._database.rows("SELECT id, kind, namespace, name FROM targets")
+        return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
+
+
+class StoppedFilter(NamedTuple):
+    """A filter that matched regularly, and does no more; `needs` is the generation that first held it."""
+
+    needs: int
+    message: str
+
+
+class ReportTable(Table):
+    """What dispatchers have reported on targets."""
+
+    def report(self, reports: Iterable[TargetReport]) -> None:
+        """Adds what a dispatcher saw since its last report; targets that are gone are left out."""
+        with self._database.write() as connection:
+            mark = bump(connection, "report")
+            for report in reports:
+                if connection.execute("SELECT 1 FROM targets WHERE id = ?", (report.target,)).fetchone():
+                    _put_findings(connection, report.target, _found(connection, report.target).plus(report), mark)
+
+    def put(self, told: Mapping[int, ToldFindings]) -> int:
+        """Puts findings, by target, in the place of other ones, but not those of an earlier filter; how many it put."""
         with self._database.read() as connection:
-            rows = connection.execute("SELECT id, kind, namespace, name FROM targets")
-            return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
+            changed = {target: one for target, one in told.items() if _differs(connection, target, one)}
+        if changed:
+            with self._database.write() as connection:
+                mark = bump(connection, "report")
+                for target, one in changed.items():
+                    if _differs(connection, target, one):
+                        _put_findings(connection, target, one, mark)
+        return len(changed)
+
+    def forget_trouble(self, owns: Callable[[int], bool]) -> None:
+        """A new dispatcher knows of no trouble with any subscriber or backlog of the targets that it owns."""
+        with self._database.write() as connection:
+            mark = bump(connection, "report")
+            found = connection.execute("SELECT target FROM reports WHERE trouble != '' OR backlog != ''").fetchall()
+            connection.executemany(
+                "UPDATE reports SET trouble = '', backlog = '', report = ? WHERE target = ?",
+                [(mark, target) for (target,) in found if owns(target)],
+            )
+
+    def stopped(self) -> dict[int, StoppedFilter]:
+        """The filters that are said to have stopped matching, by target."""
+        rows = self._database.rows(
+            "SELECT target, needs, stopped FROM reports JOIN targets ON id = target WHERE stopped != ''"
+        )
+        return {target: StoppedFilter(needs, message) for target, needs, message in rows}
+
+    def tell_stopped(self, told: Mapping[int, StoppedFilter]) -> None:
+        """Says which filters have stopped matching, by target, and no others; one that has changed since is not."""
+        known = self.stopped()
+        changed = {target for target in known.keys() | told.keys() if known.get(target) != told.get(target)}
+        if not changed:
+            return
+        with self._database.write() as connection:
+            mark = bump(connection, "report")
+            for target in changed:
+                one = told.get(target)
+                if one is None:
+                    connection.execute("UPDATE reports SET stopped = '', report = ? WHERE target = ?", (mark, target))
+                elif _needs(connection, target) == one.needs:
+                    if not connection.execute("SELECT 1 FROM reports WHERE target = ?", (target,)).fetchone():
+                        _put_findings(connection, target, TargetFindings(), mark)
+                    connection.execute(
+                        "UPDATE reports SET stopped = ?, report = ? WHERE target = ?",
+                        (one.message[:REPORT_TEXT_CHARACTERS_MAX], mark, target),
+                    )
+
+    def since(self, report: int) -> tuple[int, ...]:
+        """Targets with reports after a value of the `report` counter."""
+        return tuple(
+            target for (target,) in self._database.rows("SELECT target FROM reports WHERE report > ?", (report,))
+        )
 
 
-class PublicUrl:
-    """The server's own address, the first part of every broker's URL. Every method may block."""
+def _found(connection: sqlite3.Connection, target: int) -> TargetFindings:
+    row = connection.execute(f"SELECT {', '.join(FINDINGS)} FROM reports WHERE target = ?", (target,)).fetchone()
+    return TargetFindings(*row) if row else TargetFindings()
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+
+def _needs(connection: sqlite3.Connection, target: int) -> int | None:
+    """The generation that first held the filter that a target has; None for a target that is gone."""
+    found = connection.execute("SELECT needs FROM targets WHERE id = ?", (target,)).fetchone()
+    return found[0] if found else None
+
+
+def _differs(connection: sqlite3.Connection, target: int, told: ToldFindings) -> bool:
+    """Whether findings are of the filter that a target has, and other ones than are known."""
+    if _needs(connection, target) != told.needs:
+        return False
+    return _values(_found(connection, target)) != _values(told)
+
+
+def _values(found: TargetFindings) -> tuple[object, ...]:
+    return tuple(getattr(found, name) for name in FINDINGS)
+
+
+def _put_findings(connection: sqlite3.Connection, target: int, found: TargetFindings, mark: int) -> None:
+    columns = ("report", *FINDINGS)
+    marks, news = ", ".join("?" * (len(columns) + 1)), ", ".join(f"{name} = excluded.{name}" for name in columns)
+    connection.execute(
+        f"INSERT INTO reports (target, {', '.join(columns)}) VALUES ({marks})"
+        f" ON CONFLICT (target) DO UPDATE SET {news}",
+        (target, mark, *_values(found)),
+    )
+
+
+class PublicUrl(Table):
+    """The server's own address, the first part of every broker's URL."""
 
     def get(self) -> str:
         with self._database.read() as connection:
@@ -308,17 +403,7 @@ class SnapshotCache:
                 filter_ = outdated_plan(plan)
                 self._outdated.add(key)
             target = Target(
-                key,
-                path,
-                identity(broker, uid),
-                filter_,
-                subscriber,
-                rules,
-                pulled,
-                needs,
-                ca,
-                audience,
-                bool(paused),
+                key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs, ca, audience, bool(paused)
             )
             self._targets[key] = (target, own, bool(ordered))
 

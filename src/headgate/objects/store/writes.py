@@ -12,29 +12,28 @@ from typing import Final
 import msgspec
 
 from headgate.filter.compile.plan import CompiledFilter, filter_cost
+from headgate.objects.kinds.managers import with_metadata
 from headgate.objects.kinds.quotas import FILTER_COST, count_of
 from headgate.objects.kinds.status import routed_status
 from headgate.objects.kinds.validate import change_causes
 from headgate.objects.store import history
+from headgate.objects.store.database import apart
 from headgate.objects.store.quota_usage import admit
-from headgate.objects.store.rows import NAMED, Facts, RowSelection, StoredForm, body_at, bump, counter, routed_rows
+from headgate.objects.store.rows import (
+    NAMED,
+    Facts,
+    RowSelection,
+    StoredForm,
+    body_at,
+    bump,
+    counter,
+    routed_rows,
+    stale_routed,
+)
 from headgate.objects.store.targets import adopt_targets, drop_target, insert_target, target_cost, update_target
 from headgate.shares import has_share
+from headgate_api import limits
 from headgate_api.errors import HeadgateError, UnavailableError
-from headgate_api.limits import (
-    BROKERS_MAX,
-    EVENT_POLICIES_MAX,
-    EVENT_POLICIES_PER_NAMESPACE_MAX,
-    EVENT_TYPES_MAX,
-    EVENT_TYPES_PER_NAMESPACE_MAX,
-    RBAC_OBJECTS_MAX,
-    RESOURCE_QUOTAS_MAX,
-    RESOURCE_QUOTAS_PER_NAMESPACE_MAX,
-    SECRETS_MAX,
-    SECRETS_PER_NAMESPACE_MAX,
-    SUBSCRIPTIONS_MAX,
-    TRIGGERS_MAX,
-)
 from headgate_api.objects.errors import (
     AlreadyExistsError,
     InvalidObjectError,
@@ -60,20 +59,20 @@ from headgate_api.objects.kinds import (
 )
 
 _QUOTAS: Final[Mapping[Kind, tuple[str, int]]] = {
-    Kind.BROKER: ("BROKERS_MAX", BROKERS_MAX),
-    Kind.TRIGGER: ("TRIGGERS_MAX", TRIGGERS_MAX),
-    Kind.SUBSCRIPTION: ("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX),
-    Kind.SECRET: ("SECRETS_MAX", SECRETS_MAX),
-    Kind.RESOURCE_QUOTA: ("RESOURCE_QUOTAS_MAX", RESOURCE_QUOTAS_MAX),
-    Kind.EVENT_POLICY: ("EVENT_POLICIES_MAX", EVENT_POLICIES_MAX),
-    Kind.EVENT_TYPE: ("EVENT_TYPES_MAX", EVENT_TYPES_MAX),
-    **dict.fromkeys(RBAC_KINDS, ("RBAC_OBJECTS_MAX", RBAC_OBJECTS_MAX)),
+    Kind.BROKER: ("BROKERS_MAX", limits.BROKERS_MAX),
+    Kind.TRIGGER: ("TRIGGERS_MAX", limits.TRIGGERS_MAX),
+    Kind.SUBSCRIPTION: ("SUBSCRIPTIONS_MAX", limits.SUBSCRIPTIONS_MAX),
+    Kind.SECRET: ("SECRETS_MAX", limits.SECRETS_MAX),
+    Kind.RESOURCE_QUOTA: ("RESOURCE_QUOTAS_MAX", limits.RESOURCE_QUOTAS_MAX),
+    Kind.EVENT_POLICY: ("EVENT_POLICIES_MAX", limits.EVENT_POLICIES_MAX),
+    Kind.EVENT_TYPE: ("EVENT_TYPES_MAX", limits.EVENT_TYPES_MAX),
+    **dict.fromkeys(RBAC_KINDS, ("RBAC_OBJECTS_MAX", limits.RBAC_OBJECTS_MAX)),
 }
 _NAMESPACE_QUOTAS: Final = {
-    Kind.SECRET: SECRETS_PER_NAMESPACE_MAX,
-    Kind.RESOURCE_QUOTA: RESOURCE_QUOTAS_PER_NAMESPACE_MAX,
-    Kind.EVENT_POLICY: EVENT_POLICIES_PER_NAMESPACE_MAX,
-    Kind.EVENT_TYPE: EVENT_TYPES_PER_NAMESPACE_MAX,
+    Kind.SECRET: limits.SECRETS_PER_NAMESPACE_MAX,
+    Kind.RESOURCE_QUOTA: limits.RESOURCE_QUOTAS_PER_NAMESPACE_MAX,
+    Kind.EVENT_POLICY: limits.EVENT_POLICIES_PER_NAMESPACE_MAX,
+    Kind.EVENT_TYPE: limits.EVENT_TYPES_PER_NAMESPACE_MAX,
 }
 """Of the other kinds a namespace has its share (`shares.py`)."""
 _WRITTEN: Final = ("labels", "annotations", "finalizers", "managed_fields")
@@ -108,7 +107,7 @@ class ObjectWriter:
         admit(self._connection, key, {count_of(key.kind): 1} | cost)
         self._check_free(key)
         version = bump(self._connection, "version")
-        new = _with_metadata(
+        new = with_metadata(
             obj,
             generate_name="",
             uid=str(uuid.uuid4()),
@@ -142,17 +141,13 @@ class ObjectWriter:
 
         UnavailableError alone is raised: nothing can be written now.
         """
-        self._connection.execute("SAVEPOINT object")
         try:
-            return self.create(write.obj, write.plan) if write.is_new else self.replace(write.obj, write.plan)
+            with apart(self._connection, "object"):
+                return self.create(write.obj, write.plan) if write.is_new else self.replace(write.obj, write.plan)
         except UnavailableError:
             raise
         except HeadgateError as error:
-            self._connection.execute("ROLLBACK TO object")
             return error
-        finally:
-            if self._connection.in_transaction:  # an error of the disk may have ended it
-                self._connection.execute("RELEASE object")
 
     def _facts(self) -> Facts:
         """What statuses depend on: the same for all writes of the transaction, but for those of a broker."""
@@ -209,7 +204,7 @@ class ObjectWriter:
         if plan is not None and spec_changed:
             more = filter_cost(plan) - target_cost(self._connection, key_of(obj))
             admit(self._connection, key_of(obj), {FILTER_COST: more})
-        new = _with_metadata(
+        new = with_metadata(
             msgspec.structs.replace(obj, status=old.status) if isinstance(old, WithStatus) else obj,
             **{field: getattr(old.metadata, field) for field in _GIVEN},
             generation=old.metadata.generation + spec_changed,
@@ -224,14 +219,14 @@ class ObjectWriter:
         _check_same(old, uid, resource_version)
         if old.metadata.finalizers:
             return self._mark_deleted(old)
-        return self._remove(_with_metadata(old, resource_version=str(bump(self._connection, "version"))), old)
+        return self._remove(with_metadata(old, resource_version=str(bump(self._connection, "version"))), old)
 
     def _mark_deleted(self, old: Object) -> Object:
         """The object stays, with everything it does, until its last finalizer is taken away."""
         if old.metadata.deletion_timestamp:
             return old
         generation = old.metadata.generation + 1
-        new = _with_metadata(
+        new = with_metadata(
             old,
             deletion_timestamp=self._now,
             deletion_grace_period_seconds=0,
@@ -266,7 +261,7 @@ class ObjectWriter:
         if not there:
             return None
         version = bump(self._connection, "version")
-        new = _with_metadata(obj, resource_version=str(version))
+        new = with_metadata(obj, resource_version=str(version))
         self._modify(new, obj)
         return version
 
@@ -287,10 +282,8 @@ class ObjectWriter:
 
     def _refresh_statuses(self, broker: str) -> None:
         """Rewrites stale statuses of what names a broker: their filters wait for the matcher."""
-        for row in list(routed_rows(self._connection, RowSelection.OF_BROKER, (broker,), self._form)):
-            status = routed_status(row.obj, row.inputs, now=self._now)
-            if status != row.obj.status:
-                self.put_status(msgspec.structs.replace(row.obj, status=status))
+        for obj in list(stale_routed(self._connection, RowSelection.OF_BROKER, (broker,), self._form, self._now)):
+            self.put_status(obj)
 
     def _modify(self, new: Object, old: Object) -> None:
         """Put an object in the place of the one that was read, and keep the change."""
@@ -346,7 +339,3 @@ def difference(stored: Metadata, uid: str, resource_version: str) -> str:
     if resource_version and resource_version != stored.resource_version:
         return "the object has been modified; please apply your changes to the latest version and try again"
     return ""
-
-
-def _with_metadata(obj: Object, **changes: object) -> Object:
-    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, **changes))

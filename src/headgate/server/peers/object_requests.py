@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.backend.kafka.objects import leader_of
 from headgate.objects.api import discovery
-from headgate.objects.api.webhook import PATH as WEBHOOK
+from headgate.objects.api.reviews_api import WEBHOOK
 from headgate.objects.store.database import NotLeaderError, StoreUnavailableError
 from headgate.objects.store.store import Store
 from headgate.server.peers import local_http
