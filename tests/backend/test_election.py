@@ -13,7 +13,7 @@ import pytest
 from clusters.kafka import Kafka
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.consumer_groups import Election, Loss
+from headgate.backend.kafka.election import Election, Loss
 from headgate.backend.kafka.matcher import is_followed
 from headgate_api.errors import InvalidInputError
 from tests.backend.stores import deployed
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.kafka
 WAIT_S_MAX = 60.0
 PROGRAM = """
 import sys, threading
-from headgate.backend.kafka.consumer_groups import Election
+from headgate.backend.kafka.election import Election
 from tests.backend.stores import kafka_config
 say = lambda text: print(text, flush=True)
 lost = lambda reason: say(f"lost: {reason}")

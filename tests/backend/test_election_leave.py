@@ -9,7 +9,7 @@ import pytest
 
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka import client
-from headgate.backend.kafka.consumer_groups import Election
+from headgate.backend.kafka.election import Election
 from headgate_api.limits import ELECTION_LEAVE_S_MAX
 
 

@@ -15,9 +15,9 @@ import pytest
 import uvloop
 
 from headgate.delivery.attempt_service import AttemptService, Replies
+from headgate.delivery.circuit import SubscriberHealth
 from headgate.delivery.post import Transport
 from headgate.delivery.retry import SYSTEM
-from headgate.delivery.subscribers import SubscriberHealth
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.directory import Partition

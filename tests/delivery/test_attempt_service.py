@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from headgate.delivery.attempt_service import Answered, AttemptService, OutgoingMessage, Recipient
+from headgate.delivery.circuit import Subscriber
 from headgate.delivery.events import binary
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Answer, Fate, Outcome
-from headgate.delivery.subscribers import Subscriber
 from headgate.event.trace import Context
 from headgate_api import limits
 from tests.delivery.harness import attempt_service, event, run, spec, target

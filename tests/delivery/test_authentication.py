@@ -17,11 +17,11 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from headgate.delivery.attempt_service import OutgoingMessage, Recipient
 from headgate.delivery.authentication import Access
+from headgate.delivery.circuit import Subscriber, SubscriberHealth
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import SYSTEM, Fate, Outcome, judge
-from headgate.delivery.subscribers import Subscriber, SubscriberHealth
 from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.credentials import CredentialsError, credentials_of, secret_with_defaults
 from headgate.objects.store.store import Store

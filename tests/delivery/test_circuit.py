@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.delivery.circuit import Circuit, Rate
 from headgate.delivery.retry import Outcome
-from headgate.delivery.subscribers import Circuit, Rate
 from headgate.testing.server import free_port
 from headgate_api import limits
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target

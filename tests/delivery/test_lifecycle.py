@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from headgate.delivery.circuit import Subscriber
 from headgate.delivery.lifecycle import (
     TRANSITIONS,
     Attempt,
@@ -21,7 +22,6 @@ from headgate.delivery.lifecycle import (
     TransitionError,
 )
 from headgate.delivery.permits import PermitCounts, Permits
-from headgate.delivery.subscribers import Subscriber
 from headgate.delivery.targets import TargetState
 from tests.delivery.harness import target
 from tests.support import examples

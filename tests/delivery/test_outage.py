@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from headgate.delivery import subscribers
+from headgate.delivery import circuit
+from headgate.delivery.circuit import SubscriberHealth
 from headgate.delivery.cursors import Tried
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Clocks, Outcome, backoff_s, is_left
-from headgate.delivery.subscribers import SubscriberHealth
 from headgate.delivery.targets import TargetState
 from headgate.objects.kinds.specs import delivery_rules
 from headgate.testing.server import free_port
@@ -82,7 +82,7 @@ def test_the_time_goes_on_over_a_restart_and_not_while_nothing_runs():
     before.fail(130.0)
     before.started_at = 190.0
     before.fail(220.0)
-    state = TargetState(subscribers.Subscriber(target(1, "http://x/")))
+    state = TargetState(circuit.Subscriber(target(1, "http://x/")))
     state.deliveries.arrive(before)
     cursor = state.cursor()
     assert cursor is not None
@@ -127,7 +127,7 @@ class Now:
         self.health = SubscriberHealth(
             lambda _, text: self.told.append(text), Clocks(lambda: self.s, lambda: int(self.s * 1e6))
         )
-        self.subscriber = subscribers.Subscriber(target(1, "http://x/"))
+        self.subscriber = circuit.Subscriber(target(1, "http://x/"))
 
     def attempt(self, delivery: Delivery, lasts_s: float, outcome: Outcome) -> None:
         delivery.started_at = self.s

@@ -13,10 +13,10 @@ import pytest
 from aiohttp import web
 
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
+from headgate.delivery.circuit import Subscriber
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import SYSTEM, Fate, Outcome, judge
-from headgate.delivery.subscribers import Subscriber
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.store.handshake_grants import allowed_per_s

@@ -28,13 +28,13 @@ from headgate.deadletters.store import (
 )
 from headgate.delivery.attempt_service import DEFAULT_RULES, AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.authentication import Access
+from headgate.delivery.circuit import Rate
 from headgate.delivery.cursors import Tried
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import as_dead_letter, encoded
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, Outcome
-from headgate.delivery.subscribers import Rate
 from headgate.event.hops import root_of
 from headgate.filter.compile.plan import Verdict
 from headgate.objects.kinds.quotas import DEAD_LETTERS

@@ -14,12 +14,12 @@ from typing import Final, NamedTuple, Protocol
 from headgate.auth.context import current_user
 from headgate.auth.user import User, sender_of
 from headgate.delivery.authentication import Access, IdentityTokens, RequestAuthentication, batch_id, message_id
+from headgate.delivery.circuit import Subscriber, SubscriberHealth, Subscribers
 from headgate.delivery.events import Headers, traced
 from headgate.delivery.journal import Journal, Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import Transport
 from headgate.delivery.retry import DELIVERED, SYSTEM, Answer, Clocks, Decision, Fate, Outcome, decide, judge
-from headgate.delivery.subscribers import Subscriber, SubscriberHealth, Subscribers
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, hops_of
 from headgate.event.trace import Context, context_of

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.delivery.attempt_service import Recipient
+from headgate.delivery.circuit import Subscriber
 from headgate.delivery.cursors import TargetCursor, Tried
 from headgate.delivery.lifecycle import BACKING_OFF, READING_KEY, Delivery, TargetDeliveries
-from headgate.delivery.subscribers import Subscriber
 from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate_api.limits import RATE_WINDOW_S

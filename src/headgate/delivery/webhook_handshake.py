@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from headgate.delivery.circuit import Rate
 from headgate.delivery.post import PostOptions, Transport
 from headgate.delivery.retry import HANDSHAKE, Clocks, Outcome
-from headgate.delivery.subscribers import Rate
 from headgate.objects.kinds.routing import DeliveryRules
 from headgate.objects.store.handshake_grants import PATH, HandshakeGrants, allowed_per_s
 from headgate.observe.logs import tell_failure

@@ -27,7 +27,7 @@ from headgate.backend.embedded_state import LeftBehind, objects_by_kind, running
 from headgate.backend.kafka.changelog import restore_all
 from headgate.backend.kafka.client import unfinished_partitions
 from headgate.backend.kafka.cluster_import import Moved, MoveIncompleteError, Tell
-from headgate.backend.kafka.consumer_groups import GroupMembers
+from headgate.backend.kafka.election import GroupMembers
 from headgate.backend.kafka.objects import POSITION_TABLE, KafkaObjects
 from headgate.backend.kafka.outbox_walk import CheckpointedCursors, Checkpoints, OutboxWalker
 from headgate.backend.kafka.scan import KafkaLog

@@ -23,7 +23,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from headgate.backend.config import ClusterConfig, KafkaConfig, resolved
-from headgate.backend.kafka.consumer_groups import Election, GroupMembers, Loss
+from headgate.backend.kafka.election import Election, GroupMembers, Loss
 from headgate.backend.kafka.match_run import KafkaRuns, OutboxPlaces, OutboxQueries, check_slots
 from headgate.backend.kafka.runs import MatcherLeadLostError, OutboxDriver, RunRegistry
 from headgate.backend.kafka.spark_jars import spark_jars

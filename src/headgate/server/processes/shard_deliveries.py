@@ -19,13 +19,13 @@ from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService, IngressReplies
 from headgate.delivery.authentication import IdentityTokens
+from headgate.delivery.circuit import SubscriberHealth
 from headgate.delivery.cursors import CursorStore, Flusher
 from headgate.delivery.events import Events
 from headgate.delivery.journal import Journal
 from headgate.delivery.post import Transport
 from headgate.delivery.retry import SYSTEM, Clocks
 from headgate.delivery.scheduler import Scheduler, SchedulerListener
-from headgate.delivery.subscribers import SubscriberHealth
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.filter.skipping.prune import FilterValueRule

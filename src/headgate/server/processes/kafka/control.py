@@ -17,7 +17,7 @@ from typing import Any, Final
 import structlog
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.consumer_groups import Election, GroupMembers
+from headgate.backend.kafka.election import Election, GroupMembers
 from headgate.backend.kafka.objects import KafkaObjects, leader_of
 from headgate.backend.kafka.runs import follow_generations
 from headgate.backend.kafka.scan import InspectedTopic, KafkaLog

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from headgate.backend.kafka.appender import FencedProducers, KafkaAppender
-from headgate.backend.kafka.consumer_groups import GroupMembers
+from headgate.backend.kafka.election import GroupMembers
 from headgate.backend.kafka.objects import open_cache
 from headgate.ingress.partitions import EventPartitions
 from headgate.server import child, parts
