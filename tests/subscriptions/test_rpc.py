@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -235,7 +236,8 @@ def test_a_seek_is_told_with_its_epoch_and_streams_go_on_there(tmp_path: Path) -
 def test_stats_and_analyze(tmp_path: Path) -> None:
     async def work() -> None:
         async with matched(tmp_path, "shared") as (_, client):
-            now = await stats(client)
+            while (now := await stats(client)).backlog < EVENTS:  # what is matched is not on disk at once
+                await asyncio.sleep(0.01)
             assert (now.backlog, now.unacknowledged, now.epoch, now.consumer) == (EVENTS, 0, EPOCH, "")
             assert now.oldest_unacknowledged.endswith("Z")
             for asked, accepted in (
