@@ -21,10 +21,12 @@ from headgate.delivery.retry import SYSTEM
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.directory import Partition
+from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.objects.kinds.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.outbox.link_format import Hello, encode_hello, encode_passed, encode_row
+from headgate.outbox.writer import decode_chunk
 from headgate.server.processes.dispatcher import Dispatcher, DispatcherOptions, opened
 from headgate_api.event.model import DataKind, Event
 from headgate_api.event.names import path_of
@@ -334,6 +336,16 @@ class Running:
     async def end(self) -> None:
         self.stop.set()
         await self.task
+
+
+def outbox_rows(data: Path) -> list[tuple[int, int, int]]:
+    """(offset, target, verdict) of everything in the outbox on disk, progress left out."""
+    rows = []
+    with PartitionReader(Partition(data / "dispatcher/0/outbox", "stop"), start=0) as reader:
+        while (chunk := reader.read()) is not None:
+            for row_group in decode_chunk(chunk.first_offset, chunk.batch).row_groups:
+                rows += row_group.rows
+    return rows
 
 
 @contextlib.asynccontextmanager

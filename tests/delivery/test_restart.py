@@ -20,7 +20,19 @@ from headgate.log.writer import PartitionWriter
 from headgate.outbox.link_format import Hello
 from headgate.outbox.writer import OUTBOX_SCHEMA
 from headgate_api import limits
-from tests.delivery.harness import EventLog, Peer, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.delivery.harness import (
+    EventLog,
+    Peer,
+    Request,
+    Routes,
+    Subscriber,
+    event,
+    matcher,
+    outbox_rows,
+    run,
+    running,
+    target,
+)
 from tests.support import times, until
 
 
@@ -224,7 +236,7 @@ def test_kill_between_outbox_and_delivery_loses_nothing(tmp_path: Path, log: Eve
                 peer.match(*((offset, n) for offset in range(100) for n in range(1, 6)))
                 while (await driver.ask(op="resume"))["offsets"] != {"0": 100}:
                     await asyncio.sleep(0.005)
-                await until(lambda: rows_on_disk(tmp_path) >= 500)  # what is accepted is sent before it is written
+                await until(lambda: len(outbox_rows(tmp_path)) == 500)  # what is accepted is sent before it is written
                 await until(lambda: len({(r.path, r.id) for r in subscriber.requests}) >= 100)
             child.kill()
             await until(lambda: not subscriber.open)  # what was on its way has come
@@ -238,12 +250,6 @@ def test_kill_between_outbox_and_delivery_loses_nothing(tmp_path: Path, log: Eve
             assert got == {(f"/{n}", f"e{offset}"): 1 for n in range(1, 6) for offset in range(100)}
 
     run(work())
-
-
-def rows_on_disk(data: Path) -> int:
-    """How many rows the outbox of a dispatcher has."""
-    with PartitionReader(Partition(data / "dispatcher" / "0" / "outbox", "stop"), start=0) as reader:
-        return sum(chunk.batch.num_rows for chunk in iter(reader.read, None))
 
 
 def run_hello(number: int, start: int) -> Hello:

@@ -11,25 +11,23 @@ import pytest
 
 from headgate.delivery.cursors import CursorStore
 from headgate.filter.compile.plan import Verdict
-from headgate.log.directory import Partition
-from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.objects.kinds.routing import RoutingTable, Target
-from headgate.outbox.writer import decode_chunk
 from headgate_api import limits
 from headgate_api.errors import UnavailableError
-from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.delivery.harness import (
+    EventLog,
+    Request,
+    Routes,
+    Subscriber,
+    event,
+    matcher,
+    outbox_rows,
+    run,
+    running,
+    target,
+)
 from tests.support import until
-
-
-def outbox_rows(data: Path) -> list[tuple[int, int, int]]:
-    """(offset, target, verdict) of everything in the outbox, progress left out."""
-    rows = []
-    with PartitionReader(Partition(data / "dispatcher/0/outbox", "stop"), start=0) as reader:
-        while (chunk := reader.read()) is not None:
-            for row_group in decode_chunk(chunk.first_offset, chunk.batch).row_groups:
-                rows += row_group.rows
-    return rows
 
 
 def test_a_row_becomes_a_post_with_the_event_as_it_was(tmp_path: Path, log: EventLog):
