@@ -606,14 +606,15 @@ RUN_AGE_S_MAX: Final = REAL_TIME_BATCH_S - 3_600
 MATCH_POLL_S: Final = 0.05
 """How often the matcher polls for changed filters and a stop; the dispatcher's messages wake it at once."""
 MATCH_QUIET_S: Final = 0.1
-"""Changed filters start a run once they have been quiet for so long: a client that applies fifty costs one run."""
+"""Changed filters are taken up when they have been quiet for as long as the last change took, at most for so long: a
+client that applies fifty costs one change."""
 MATCH_CHANGING_S_MIN: Final = 0.5
-"""Filters that keep changing start a run after so long."""
+"""Filters that keep changing are taken up after so long."""
 MATCH_CHANGING_STARTS: Final = 4.0
-"""Or after as many times what the last start took, if that is longer: who applies ten thousand one by one does not keep
-the processor at starting runs that the next change replaces."""
+"""Or after as many times what taking up the last ones took, if that is longer: who applies ten thousand one by one does
+not keep the processor at changes that the next one replaces."""
 MATCH_CHANGING_S_MAX: Final = 5.0
-"""And after so long in any case, or when the last start has ended, if that takes longer."""
+"""And after so long in any case, or when the last ones are taken up, if that takes longer."""
 MATCH_RETRY_S_MIN: Final = 0.2
 MATCH_RETRY_S_MAX: Final = 10.0
 """Pause after a failed run: doubles with every failure."""

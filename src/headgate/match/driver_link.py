@@ -7,6 +7,7 @@ import selectors
 import socket
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -219,7 +220,11 @@ class DriverLinks:
         active = self._active.get(message.run)
         if active is None:
             return None
-        before = min(active.values()) if len(active) == len(self._links) else -1
+        before = self._oldest(active)
         active[link] = message.generation
-        now = min(active.values()) if len(active) == len(self._links) else -1
+        now = self._oldest(active)
         return RunActive(message.run, now) if now > before else None
+
+    def _oldest(self, active: Mapping[DriverLink, int]) -> int:
+        """-1 while a dispatcher has not told its own."""
+        return min(active.values()) if len(active) == len(self._links) else -1

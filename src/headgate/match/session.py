@@ -139,8 +139,6 @@ def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, s
         # PySpark would look up the caller's source line for every Column: two thirds of the time a plan takes to write.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
-        # The table of brokers takes a page for every generation, which would be 32 MiB; larger rows get larger pages.
-        "spark.buffer.pageSize": "1m",
         "spark.sql.adaptive.enabled": "false",
         # A day-long process that starts a query for every change of filters: keep little of the past.
         "spark.ui.retainedJobs": str(JVM_RETAINED_MAX),

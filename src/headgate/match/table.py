@@ -187,16 +187,16 @@ class TableBuilder:
         """
         base, self._base = self._base, None
         tables, rows = self._updated(targets)
-        if base is not None and base.holds(rows) and _columns(tables) <= self._columns:
-            overlaid = _overlaid(base, rows, self._changed)
-            if overlaid is None:
-                base, overlaid = self._renewed(base, rows), _NOTHING
-            frame = self._spark.createDataFrame(_arrow(base.patterns, overlaid.rows, overlaid.empty))
-            base.kept.offer(generation, frame._jdf, self._brokers(base, tables))
+        if base is None or not base.holds(rows) or not _columns(tables) <= self._columns:
             self._base = base
-            return True
+            return False
+        overlaid = _overlaid(base, rows, self._changed)
+        if overlaid is None:
+            base, overlaid = self._renewed(base, rows), _NOTHING
+        frame = self._spark.createDataFrame(_arrow(base.patterns, overlaid.rows, overlaid.empty))
+        base.kept.offer(generation, frame._jdf, self._brokers(base, tables))
         self._base = base
-        return False
+        return True
 
     def _updated(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> tuple[_Tables, _Grouped]:
         """The tables of all brokers, and their rows by pattern."""

@@ -42,7 +42,8 @@ record ReaderFactory(
     LogRange range = (LogRange) partition;
     try {
       GrowthWait growth = new GrowthWait(wakeups == null ? null : Path.of(wakeups, "log-" + range.partition() + ".wake"));
-      return RealTimeReader.open(range, new EventReader(range, schema, wanted(), skipsCorrupt), growth, link, table == null ? null : UTF8String.fromString(table));
+      EventReader events = new EventReader(range, schema, wanted(), skipsCorrupt);
+      return RealTimeReader.open(range, events, growth, link, table == null ? null : UTF8String.fromString(table));
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }

@@ -39,8 +39,8 @@ public final class TaskRows {
   }
 
   /**
-   * Those of the task of this thread, which Spark opens before its first event. A driver that evaluates a plan of few rows while it
-   * optimises it has no task, and gets rows of its own.
+   * Those of the task of this thread, which Spark opens before its first event. A driver that evaluates a plan of few rows
+   * while it optimises it has no task, and gets rows of its own.
    */
   public static TaskRows of(UTF8String table) {
     TaskRows rows = OPEN.get().get(table);
