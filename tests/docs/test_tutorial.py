@@ -75,13 +75,13 @@ class Terminals:
             self._stop([self._running.pop(title)])
         with (self._folder / title).open("wb") as output:
             self._running[title] = subprocess.Popen(
-                ["bash", "-c", f". {self._exported}\nexec {self.here(command)}"],
+                # Ctrl-C is heard as in a terminal, also where a shell that ignores it runs these tests.
+                ["env", "--default-signal=INT", "bash", "-c", f". {self._exported}\nexec {self.here(command)}"],
                 cwd=self._folder,
                 env=self._environment,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_hears_ctrl_c,
             )
         if command.startswith("headgate serve"):
             eventually(lambda: "ready after" in self.shown(title), lambda: self.shown(title), seconds=START_S)
@@ -117,11 +117,6 @@ class Terminals:
         for process in running:
             os.killpg(process.pid, signal.SIGINT)
         assert {process.wait(WAIT_S) for process in running} <= self.interrupted
-
-
-def _hears_ctrl_c() -> None:
-    """As in a terminal, also where these tests themselves run in the background of a shell, which ignores it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def listens(port: int) -> bool:

@@ -95,11 +95,11 @@ def test_a_machine_without_java_is_told(tmp_path: Path) -> None:
 
 
 def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    status, lines = serve(tmp_path / "file" / "data")
+    (tmp_path / "f").write_text("")
+    status, lines = serve(tmp_path / "f" / "d")
     error, hint = refused(lines)
     assert status == 78
-    assert error == f"error: the data directory {tmp_path}/file/data cannot be used: Not a directory"
+    assert error == f"error: the data directory {tmp_path}/f/d cannot be used: Not a directory"
     assert "--data" in hint
 
 
