@@ -21,7 +21,7 @@ from headgate.rpc import service
 from headgate.rpc.service import Service, attended
 from headgate.server import rpc
 from headgate.server.authentication import Authentication
-from headgate.server.peers.forwarded_calls import is_gone
+from headgate.server.peers.local_grpc import is_gone
 from headgate.settings import Settings
 from headgate.shares import FairPlaces
 from headgate.testing.server import free_port

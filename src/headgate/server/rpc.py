@@ -31,7 +31,7 @@ from headgate.server.authentication import HEALTH, Authentication, client_of_cal
 from headgate.server.authorization import Authorization
 from headgate.server.listening import addresses_of
 from headgate.server.parts import Role, ServerPart, roles_of
-from headgate.server.peers.forwarded_calls import Choose, ForwardedCalls, ProducerForwarding
+from headgate.server.peers.local_grpc import Choose, ForwardedCalls, ProducerForwarding
 from headgate.server.ready import parts_ready
 from headgate.server.refusals import RoleAbsentError
 from headgate.server.tls import CertificateKeeper

@@ -28,7 +28,7 @@ from headgate.inspect.find import EventRecords, FoundEvent, InspectedLog, KnownE
 from headgate.rpc.service import NO_MESSAGE, SUBSCRIPTIONS, CallContext, headers_of
 from headgate.server.peers import instance, local_http
 from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherQuestion, DispatcherReach, asked
-from headgate.server.peers.forwarded_calls import ForwardedCalls, Metadata, aborted, is_gone, relayed, user_metadata
+from headgate.server.peers.local_grpc import ForwardedCalls, Metadata, aborted, is_gone, relayed, user_metadata
 from headgate.server.peers.local_http import (
     FORWARDED,
     Header,

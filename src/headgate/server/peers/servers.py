@@ -18,7 +18,7 @@ from headgate.auth.context import USER
 from headgate.auth.credentials import AUTHORIZATION
 from headgate.auth.user import ANONYMOUS, IMPERSONATE, User
 from headgate.server.peers import instance
-from headgate.server.peers.forwarded_calls import CHANNEL_OPTIONS
+from headgate.server.peers.local_grpc import CHANNEL_OPTIONS
 from headgate.server.peers.local_http import Header, PartUnavailableError, PeerAddress
 from headgate.server.tls import read_ca
 from headgate.settings import ClientAuth, Settings
