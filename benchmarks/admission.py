@@ -6,9 +6,9 @@ The rooms themselves in one process, without HTTP. *Checking* is what the admiss
 validate, compile a filter that no other trigger has. *Admitting* is what the API does: the same, and store it durably;
 one after the other (a commit each), from eight threads (which share commits), and as many together as one request of
 `headgate apply` has. *Applying* is `headgate apply -f` with a folder of manifests, from its start to its end, at a real
-server that matches beside it; the processor time is that of each process. *Taking effect* is what happens then:
-routing snapshot, table, plan and a second query beside the running one, until that has passed the log's end; the new
-filter must then match an event. Baseline in the same run: the same with a table built from nothing.
+server that matches beside it; the processor time is that of each process. *Taking effect* is what the matcher does
+then: table, plan and a query of all filters, and a change to which that query goes on; each time the newest filter must
+match an event.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from headgate.objects.api.grants import Grants
 from headgate.objects.api.together import TogetherApi
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.managers import WriteOptions
-from headgate.objects.kinds.routing import RoutingTable, Target
+from headgate.objects.kinds.routing import RoutingStep, RoutingTable, Target
 from headgate.objects.store.store import Store
 from headgate.testing.server import Server, parts_of
 from headgate_api.errors import HeadgateError
@@ -81,7 +81,7 @@ class Watch:
 
     def result(self, what: str, filters: int) -> Result:
         clock_s, cpu_s = time.perf_counter() - self._clock, time.process_time() - self._cpu
-        return Result(what, filters, round(clock_s, 2), round(cpu_s, 2))
+        return Result(what, filters, round(clock_s, 4), round(cpu_s, 4))
 
 
 def text(number: int) -> str:
@@ -181,32 +181,34 @@ def target(plans: Plans, number: int) -> Target:
 
 
 def take_effect(scratch: Path, count: int) -> Iterator[Result]:
-    """The first table of all filters, then one filter more, then a hundred more."""
+    """The first table of all filters, then one filter more at a time, then a hundred more."""
     spark = start_session(jar=connector_jar(), threads=task_slots(1), scratch=scratch / "spark", heap_mib=4_096)
     with PartitionWriter(Partition(scratch / "log" / "0", "stop"), EVENT_SCHEMA) as writer:
         runner = SparkRunner(spark, LogDirectory(scratch / "log", "stop"), 1, scratch / "runs")
-        plans = Plans(text)
-        targets = [target(plans, number) for number in range(count)]
-        runs = []
-        for number, (what, more) in enumerate(
-            (("in force, from nothing", 0), ("one more in force", 1), ("one more in force", 1), ("100 more", 100))
-        ):
-            targets += [target(plans, len(targets) + new) for new in range(more)]
-            sink = Sink()
+        plans, sink = Plans(text), Sink()
+        targets = {number: target(plans, number) for number in range(count)}
+        table = RoutingTable(1, 1, {}, targets)
+        run = None
+        for what, more in (("in force, from nothing", 0), *[("one more in force", 1)] * 5, ("100 more", 100)):
+            new = {len(targets) + number: target(plans, len(targets) + number) for number in range(more)}
+            targets |= new
             watch = Watch()
-            table = RoutingTable(number + 1, number + 1, {}, tuple(targets))
-            runs.append(runner.start(table, number + 1, {0: writer.next_offset}, sink.address))
-            newest = len(targets) - 1
+            if run is None:
+                run = runner.start(table, 1, {0: writer.next_offset}, sink.address)
+            else:
+                step = RoutingStep(table.version, frozenset(new))
+                table = RoutingTable(table.generation + 1, table.version + 1, {}, dict(targets), steps=(step,))
+                if not runner.change(1, table):
+                    raise SystemExit("wrong: the query does not go on to these filters")
             data = json.dumps({"amount": 8, "region": "us"}).encode()
-            event = Event("1.0", "1", "/bench", f"com.example.t{newest}", data_kind=DataKind.JSON, data=data)
+            kind = f"com.example.t{len(targets) - 1}"
+            event = Event("1.0", "1", "/bench", kind, data_kind=DataKind.JSON, data=data)
             offset = writer.next_offset
             writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
             sink.wait_for(offset)
             yield watch.result(what, len(targets))
-            if len(runs) > 1:
-                runs.pop(0).stop()  # as the matcher does with the one that was taken over: there are places for two
-        for run in runs:
-            run.stop()
+        assert run is not None
+        run.stop()
     spark.stop()
 
 

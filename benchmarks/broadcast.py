@@ -35,7 +35,7 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.dataframe import match_events
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session
-from headgate.match.table import TableBuilder
+from headgate.match.table import TableBuilder, wanted
 from headgate_api.event.json_format import decode_event
 from headgate_api.event.model import Event
 
@@ -144,11 +144,11 @@ def measure(spark: SparkSession, log: Path, count: int) -> Result:
     targets = [(number, BROKER, one) for number, one in enumerate(filters(count))]
     builder = TableBuilder(spark)
     start = time.process_time()
-    builder.build(targets)
+    builder.build(wanted(targets))
     build_s = time.process_time() - start
     targets[0] = (0, BROKER, _with_type(compile_cel(SHAPES[0]), type_of(0)))
     start = time.process_time()
-    table = builder.build(targets)
+    table = builder.build(wanted(targets))
     change_s = time.process_time() - start
     arrow_mb = table.rows.toArrow().nbytes / 1e6
     began, began_cpu = time.perf_counter(), cpu_s(spark)

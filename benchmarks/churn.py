@@ -1,149 +1,142 @@
-"""Memory of the matcher's JVM before and after many triggers have come and gone.
+"""What a changed trigger costs beside many others: the time until it is Ready, and the work of every process.
 
-    python -m benchmarks.churn [--triggers 4000] [--at-once 200] [--idle 60] [--json]
+    python -m benchmarks.churn                                       10,000 triggers, a change a second for 30 s
+    python -m benchmarks.churn --changes 600 --rate 300              for ten minutes, beside 300 events a second
 
-Triggers are created and deleted by 8 clients, `--at-once` of them in a round, each with a filter of its own: every
-round is several generations of the matcher, each a new Spark query with its own generated classes. The resident set is
-read from /proc when the server is ready, during the churn (the largest value), right after it and after `--idle`
-seconds without any change.
+The triggers are those of `benchmarks.latency`. For as long as the changes take, nothing changes first: what that costs
+is taken off. Then by turns a trigger is created, until it is Ready, and deleted. The heap is what the matcher's JVM
+keeps after a full collection, before all changes and after them.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import re
+import statistics
+import subprocess
 import tempfile
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from headgate.testing.server import Server
+from rich.table import Table
 
-CLIENTS = 8
-SAMPLE_S = 0.5
+from benchmarks.idle import Reading, processes, wait_until_quiet
+from benchmarks.latency import Receiver, load, produce, serving
+from benchmarks.tables import print_whole
+from headgate.testing.server import Server
 
 
 @dataclass(frozen=True)
 class Result:
-    """Resident sets of the JVM in MiB."""
+    """Of all changes; megabytes are 10^6 bytes."""
 
     triggers: int
-    seconds: float
-    ready_mib: float
-    largest_mib: float
-    churned_mib: float
-    idle_mib: float
+    changes: int
+    ready_ms: float  # median, from the request that creates a trigger to an answer that it is Ready
+    slowest_ms: float
+    processor_ms: float  # of a change, in all processes; a creation and a deletion are one each
+    by_process_ms: dict[str, float]
+    jvm_percent: float  # what the changes take of a core in the JVM
+    heap_mb: float  # what the JVM keeps after a full collection, before all changes
+    heap_after_mb: float
 
 
-def descendants(pid: int) -> list[int]:
-    """Processes below `pid`."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-        except (FileNotFoundError, ProcessLookupError):
+def kept_mb(jvm: int) -> float:
+    """What a JVM has in its heap after a full collection."""
+    jcmd = Path(f"/proc/{jvm}/exe").resolve().with_name("jcmd")
+    subprocess.run([jcmd, str(jvm), "GC.run"], check=True, stdout=subprocess.DEVNULL)
+    told = subprocess.run([jcmd, str(jvm), "GC.heap_info"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = re.search(r"used (\d+)K", told)
+    assert found is not None, told
+    return int(found[1]) * 1_024 / 1e6
+
+
+async def change(server: Server, changes: int, every_s: float, url: str) -> list[float]:
+    """Creates and deletes a trigger by turns; how long each took until it was Ready, in seconds."""
+    took, started = [], time.monotonic()
+    for number in range(changes):
+        await asyncio.sleep(max(0.0, started + number * every_s - time.monotonic()))
+        name = f"change-{number // 2}"
+        if number % 2:
+            await asyncio.to_thread(server.delete, "triggers", "default", name)
             continue
-        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, waiting = [], [pid]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found
-
-
-def jvm_of(server: Server) -> int:
-    """The server's only Java process."""
-    (jvm,) = [pid for pid in descendants(server.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n"]
-    return jvm
-
-
-def resident_mib(pid: int) -> float:
-    """What the process has in memory now."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
-
-
-class Largest:
-    """The largest resident set of a process, sampled in a thread for as long as the block lasts."""
-
-    def __init__(self, pid: int) -> None:
-        self.mib = 0.0
-        self._pid = pid
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Largest:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(SAMPLE_S):
-            self.mib = max(self.mib, resident_mib(self._pid))
-
-
-def churn(server: Server, triggers: int, at_once: int) -> None:
-    """Creates and deletes triggers; the last of each round is waited for."""
-    with ThreadPoolExecutor(CLIENTS) as clients:
-        for first in range(0, triggers, at_once):
-            names = [f"churn-{number}" for number in range(first, min(first + at_once, triggers))]
-            list(clients.map(lambda name: create(server, name), names))
-            server.wait_trigger_ready("default", names[-1], seconds=300)
-            list(clients.map(lambda name: server.delete("triggers", "default", name), names))
-
-
-def create(server: Server, name: str) -> None:
-    """A trigger with a filter that no other one has."""
-    expression = f'ce.type == "{name}" && data.{name.replace("-", "_")} > 3 && ce.subject.startsWith("{name}")'
-    spec = {
-        "broker": "default",
-        "subscriber": {"uri": "http://127.0.0.1:9/"},
-        "filter": {"expression": expression},
-    }
-    server.create("triggers", "default", name, spec)
-
-
-def measure(triggers: int, at_once: int, idle_s: float) -> Result:
-    """One server's life."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Server(Path(folder) / "data", log=Path(folder) / "server.log") as server,
-    ):
-        jvm = jvm_of(server)
-        ready = resident_mib(jvm)
+        spec = {
+            "broker": "default",
+            "filter": {"expression": f'ce.type == "changed.{number}" && data.user.tier == "gold"'},
+            "subscriber": {"uri": url},
+        }
         began = time.monotonic()
-        with Largest(jvm) as largest:
-            churn(server, triggers, at_once)
-            seconds, churned = time.monotonic() - began, resident_mib(jvm)
-            time.sleep(idle_s)
-        return Result(triggers, seconds, ready, largest.mib, churned, resident_mib(jvm))
+        await asyncio.to_thread(server.create, "triggers", "default", name, spec)
+        await asyncio.to_thread(server.wait_trigger_ready, "default", name)
+        took.append(time.monotonic() - began)
+    await asyncio.sleep(max(0.0, started + changes * every_s - time.monotonic()))
+    return took
+
+
+async def measure(server: Server, asked: argparse.Namespace) -> Result:
+    receiver = Receiver()
+    async with serving(receiver):
+        url = f"http://127.0.0.1:{receiver.port}/all"
+        await load(server, asked.triggers, url, 1)
+        pids = processes(server)
+        await asyncio.to_thread(wait_until_quiet, pids)
+        (jvm,) = [name for name in pids if name.startswith("java ")]
+        seconds = asked.changes * asked.every
+
+        async def worked(changes: int) -> tuple[dict[str, float], list[float]]:
+            """Processor seconds of each process while so many changes come, and how long those took."""
+            before = {name: Reading.of(pid).processor_s for name, pid in pids.items()}
+            events = asyncio.create_task(produce(f"{server.url}/default/default", asked.rate, seconds))
+            took = await change(server, changes, asked.every, url) if changes else []
+            await asyncio.sleep(0.0 if changes else seconds)
+            await events
+            return {name: Reading.of(pid).processor_s - before[name] for name, pid in pids.items()}, took
+
+        await worked(min(20, asked.changes))  # what is new to the server is no longer so
+        heap_mb = await asyncio.to_thread(kept_mb, pids[jvm])
+        calm, _ = await worked(0)
+        busy, took = await worked(asked.changes)
+        heap_after_mb = await asyncio.to_thread(kept_mb, pids[jvm])
+    more = {name: busy[name] - calm[name] for name in pids}
+    return Result(
+        asked.triggers,
+        asked.changes,
+        round(statistics.median(took) * 1e3, 1),
+        round(max(took) * 1e3, 1),
+        round(sum(more.values()) / asked.changes * 1e3, 1),
+        {name: round(one / asked.changes * 1e3, 1) for name, one in more.items()},
+        round(more[jvm] / seconds * 100, 2),
+        round(heap_mb, 1),
+        round(heap_after_mb, 1),
+    )
 
 
 def main() -> None:
-    """Prints a line for people, or JSON."""
+    """Parses the flags, runs, prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--triggers", type=int, default=4_000)
-    parser.add_argument("--at-once", type=int, default=200)
-    parser.add_argument("--idle", type=float, default=60.0, metavar="SECONDS")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--triggers", type=int, default=10_000, help="that stay (default: %(default)s)")
+    parser.add_argument("--changes", type=int, default=30, help="2 at least (default: %(default)s)")
+    parser.add_argument("--every", type=float, default=1.0, help="seconds from one to the next (default: %(default)s)")
+    parser.add_argument("--rate", type=int, default=0, help="events a second beside them (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     asked = parser.parse_args()
-    result = measure(asked.triggers, asked.at_once, asked.idle)
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+        data = Path(folder)
+        with Server(data / "data", log=data / "server.log") as server:
+            result = asyncio.run(measure(server, asked))
     if asked.json:
         print(json.dumps(asdict(result)))
         return
-    print(
-        f"{result.triggers} triggers in {result.seconds:.0f} s: the JVM has {result.ready_mib:.0f} MiB before,"
-        f" {result.largest_mib:.0f} MiB at most, {result.churned_mib:.0f} MiB after,"
-        f" {result.idle_mib:.0f} MiB {asked.idle:.0f} s later"
-    )
+    table = Table("process", "ms a change", title=f"{result.changes} changes beside {result.triggers:,} triggers")
+    for name, ms in result.by_process_ms.items():
+        table.add_row(name, f"{ms}")
+    table.add_row("together", f"{result.processor_ms}")
+    print_whole(table)
+    print(f"Ready after {result.ready_ms} ms (median), {result.slowest_ms} ms at most")
+    print(f"The JVM's heap: {result.heap_mb} MB before, {result.heap_after_mb} MB after")
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import latency
-from benchmarks.churn import descendants
 from benchmarks.dispatch import subscriber
+from benchmarks.idle import descendants
 from benchmarks.ingress import drive
 from benchmarks.shards import own_s, processor_s, request, rounded, steady
 from benchmarks.system import arrived, load

@@ -151,7 +151,7 @@ async def client_alone(url: str, count: int) -> tuple[float, float]:
 def routes(url: str, targets: int) -> Routes:
     spec = DeliveryRules(0, "exponential", 0.2, 30.0, False)
     table = [Target(n, f"default/t{n}", BROKER, CompiledFilter("true", ()), url, spec) for n in range(1, targets + 1)]
-    return Routes(RoutingTable(1, 1, {}, tuple(table)))
+    return Routes(RoutingTable.of(1, 1, {}, table))
 
 
 @contextlib.asynccontextmanager

@@ -100,7 +100,7 @@ class Bench:
         sink, of = Sink(), self._parts.of
         with of(number, "all"):
             with of(number, "table"):
-                table = self._tables.build((one.id, one.broker, one.filter) for one in targets)
+                table = self._tables.build({one.id: one for one in targets})
 
             def matches(events: DataFrame) -> DataFrame:
                 with of(number, "plan"):

@@ -5,8 +5,8 @@
 `headgate serve` with its defaults, a broker and ten triggers. When it is quiet, /proc is read twice, `--seconds` apart:
 PSS (its private memory and its share of what others map as well), USS (what ending it would give back), threads,
 processor time and voluntary context switches. Then each of `--firsts` events comes after 5 s of silence, and beside
-them 50 events a second come without a pause: the time from POST to subscriber of both. The status is 1 when the
-processes together take more than the limits.
+them 50 events a second come without a pause: the time from POST to subscriber of both. Without
+`--json` the status is 1 when the processes together take more than the limits.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import uvicorn
 from pyreqwest.client import ClientBuilder
 from rich.table import Table
 
-from benchmarks.churn import descendants
-from benchmarks.latency import Receiver, load, produce, publish
+from benchmarks.latency import Receiver, load, produce, publish, serving
 from benchmarks.tables import print_whole
 from headgate.testing.server import Server, parts_of
 
@@ -115,6 +113,29 @@ def _number(text: str, name: str) -> int:
     return int(found[1])
 
 
+def descendants(pid: int) -> list[int]:
+    """Processes below `pid`."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, waiting = [], [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def jvm_of(server: Server) -> int:
+    """The server's only Java process."""
+    (jvm,) = [pid for pid in descendants(server.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n"]
+    return jvm
+
+
 def processes(server: Server) -> dict[str, int]:
     """Process ids of a server, by what they are."""
     named = {"supervisor": server.pid, **parts_of(server.pid)}
@@ -194,27 +215,19 @@ async def latencies(server: Server, receiver: Receiver, firsts: int) -> tuple[La
 async def measure(server: Server, asked: argparse.Namespace) -> dict[str, object]:
     """The whole run; the figures."""
     receiver = Receiver()
-    subscriber = uvicorn.Server(
-        uvicorn.Config(
-            receiver.app, port=receiver.port, interface="asgi3", log_level="error", lifespan="off", access_log=False
-        )
-    )
-    serving = asyncio.create_task(subscriber.serve())
-    url = f"http://127.0.0.1:{receiver.port}/all"
-    await load(server, TRIGGERS - 1, url, 1)
-    await asyncio.to_thread(
-        server.create, "triggers", "default", "all", {"broker": "default", "subscriber": {"uri": url}}
-    )
-    await asyncio.to_thread(server.wait_trigger_ready, "default", "all")
-    pids = processes(server)
-    quiet_s = await asyncio.to_thread(wait_until_quiet, pids)
-    taken, threads = await asyncio.to_thread(observe, pids, asked.seconds)
-    figures: dict[str, object] = {"quiet_s": round(quiet_s, 1), "processes": taken, "threads": threads}
-    if asked.firsts:
-        first, steady = await latencies(server, receiver, asked.firsts)
-        figures |= {"after_silence": first, "steady": steady}
-    subscriber.should_exit = True
-    await serving
+    async with serving(receiver):
+        url = f"http://127.0.0.1:{receiver.port}/all"
+        await load(server, TRIGGERS - 1, url, 1)
+        spec = {"broker": "default", "subscriber": {"uri": url}}
+        await asyncio.to_thread(server.create, "triggers", "default", "all", spec)
+        await asyncio.to_thread(server.wait_trigger_ready, "default", "all")
+        pids = processes(server)
+        quiet_s = await asyncio.to_thread(wait_until_quiet, pids)
+        taken, threads = await asyncio.to_thread(observe, pids, asked.seconds)
+        figures: dict[str, object] = {"quiet_s": round(quiet_s, 1), "processes": taken, "threads": threads}
+        if asked.firsts:
+            first, steady = await latencies(server, receiver, asked.firsts)
+            figures |= {"after_silence": first, "steady": steady}
     return figures
 
 
@@ -274,7 +287,7 @@ def main() -> None:
         print(json.dumps(plain | {name: asdict(one) for name, one in latency.items()}))  # type: ignore[call-overload]
     else:
         show(taken, figures["threads"], latency, asked.threads)  # type: ignore[arg-type]
-    sys.exit(whole.pss_mb > MEMORY_MB_MAX or whole.processor_percent > PROCESSOR_PERCENT_MAX)
+        sys.exit(whole.pss_mb > MEMORY_MB_MAX or whole.processor_percent > PROCESSOR_PERCENT_MAX)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """POST sent to subscriber received, with many triggers loaded, quietly and while generations change.
 
     python -m benchmarks.latency                        10,000 triggers, 500 events/s for 30 s
-    python -m benchmarks.latency --changes 20           the same while 20 triggers are added
+    python -m benchmarks.latency --changes 20           and once more while 20 triggers are added
 
 The triggers have the shapes of the public workload (type and tier, ranges, lists, prefixes, ...) over 20,000 types; the
 events' types are drawn evenly, so an event has few matches and the figure is the broker's latency, not its fan-out.
@@ -17,7 +17,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -155,38 +155,62 @@ async def change(server: Server, changes: int, url: str, seconds: float) -> list
     return took
 
 
+@contextlib.asynccontextmanager
+async def serving(receiver: Receiver) -> AsyncIterator[None]:
+    """A subscriber that answers while the block lasts."""
+    subscriber = uvicorn.Server(
+        uvicorn.Config(
+            receiver.app, port=receiver.port, interface="asgi3", log_level="error", lifespan="off", access_log=False
+        )
+    )
+    task = asyncio.create_task(subscriber.serve())
+    try:
+        yield
+    finally:
+        subscriber.should_exit = True
+        await task
+
+
 async def measure(server: Server, receiver: Receiver, arguments: argparse.Namespace) -> dict[str, Any]:
     """Runs the load; returns the figures."""
-    config = uvicorn.Config(
-        receiver.app, port=receiver.port, interface="asgi3", log_level="error", lifespan="off", access_log=False
+    figures: dict[str, Any] = {"triggers": arguments.triggers}
+    async with serving(receiver):
+        url = f"http://127.0.0.1:{receiver.port}/all"
+        figures["loaded_s"] = round(await load(server, arguments.triggers, url, 1), 1)
+        publish_url = f"{server.url}/default/default"
+        await produce(publish_url, arguments.rate, arguments.warm)
+
+        async def of(changes: int) -> tuple[dict[str, Any], list[float]]:
+            await asyncio.sleep(1)
+            receiver.latencies_ms.clear()
+            changing = asyncio.create_task(change(server, changes, url, arguments.seconds))
+            events = await produce(publish_url, arguments.rate, arguments.seconds)
+            ready_s = await changing
+            await asyncio.sleep(2)
+            quantiles = statistics.quantiles(receiver.latencies_ms, n=1000, method="inclusive")
+            return {
+                "events": events,
+                "deliveries": len(receiver.latencies_ms),
+                "p50_ms": round(quantiles[499], 2),
+                "p99_ms": round(quantiles[989], 2),
+                "p99.9_ms": round(quantiles[998], 2),
+                "max_ms": round(max(receiver.latencies_ms), 2),
+            }, ready_s
+
+        calm, _ = await of(0)
+        if not arguments.changes:
+            return figures | calm
+        found, ready_s = await of(arguments.changes)
+    return (
+        figures
+        | found
+        | {
+            "changes": arguments.changes,
+            "slowest_ready_s": round(max(ready_s), 2),
+            "calm_p99_ms": calm["p99_ms"],
+            "p99_ratio": round(found["p99_ms"] / calm["p99_ms"], 2),
+        }
     )
-    subscriber = uvicorn.Server(config)
-    task = asyncio.create_task(subscriber.serve())
-    url = f"http://127.0.0.1:{receiver.port}/all"
-    loaded_s = await load(server, arguments.triggers, url, 1)
-    publish_url = f"{server.url}/default/default"
-    await produce(publish_url, arguments.rate, arguments.warm)
-    await asyncio.sleep(1)
-    receiver.latencies_ms.clear()
-    changing = asyncio.create_task(change(server, arguments.changes, url, arguments.seconds))
-    events = await produce(publish_url, arguments.rate, arguments.seconds)
-    ready_s = await changing
-    await asyncio.sleep(2)
-    subscriber.should_exit = True
-    await task
-    quantiles = statistics.quantiles(receiver.latencies_ms, n=1000, method="inclusive")
-    return {
-        "triggers": arguments.triggers,
-        "loaded_s": round(loaded_s, 1),
-        "events": events,
-        "deliveries": len(receiver.latencies_ms),
-        "p50_ms": round(quantiles[499], 2),
-        "p99_ms": round(quantiles[989], 2),
-        "p99.9_ms": round(quantiles[998], 2),
-        "max_ms": round(max(receiver.latencies_ms), 2),
-        "changes": arguments.changes,
-        "slowest_ready_s": round(max(ready_s, default=0.0), 2),
-    }
 
 
 def main() -> None:

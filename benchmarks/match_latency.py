@@ -111,7 +111,7 @@ def routing(filters: int) -> RoutingTable:
         )
         for number in range(filters)
     )
-    return RoutingTable(1, 1, {}, targets)
+    return RoutingTable.of(1, 1, {}, targets)
 
 
 def quantiles(latencies_ns: Sequence[int]) -> str:

@@ -26,8 +26,8 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.churn import descendants
 from benchmarks.dispatch import subscriber
+from benchmarks.idle import descendants
 from benchmarks.system import arrived, load
 from headgate.testing.server import Server, parts_of
 

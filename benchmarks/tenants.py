@@ -223,7 +223,7 @@ def latency(
     orders.recv()
     sink = Sink()
     run = SparkRunner(spark, LogDirectory(log, "stop"), 1, scratch / "runs").start(
-        RoutingTable(1, 1, {}, tuple(table_of)), 1, {0: 0}, sink.address
+        RoutingTable.of(1, 1, {}, table_of), 1, {0: 0}, sink.address
     )
     took: list[int] = []
     for warm in (True, False):

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.churn import descendants, jvm_of
+from benchmarks.idle import descendants, jvm_of
 from benchmarks.shards import ROLES, processor_s
 from headgate.testing.server import Server, parts_of
 

@@ -591,6 +591,8 @@ BROKER_KEYS_MAX: Final = 256
 """Key specs of one broker; each costs every event 0.1 us. Above it signatures share coarser ones."""
 PATTERNS_COMPILED_MAX: Final = 64
 """Patterns of residual comparisons in the Spark plan; the rows of rarer ones are left to cel-cpp."""
+ROUTING_STEPS_MAX: Final = 64
+"""Changes that a routing table knows of; who has an older table than these looks at all targets."""
 MATCH_OVERLAY_ROWS_MAX: Final = 4_096
 """Rows of changed filters that stand over the broadcast table; above it, or half of the table, it is broadcast anew."""
 JVM_HEAP_MIB: Final = 2_048
@@ -605,9 +607,10 @@ RUN_AGE_S_MAX: Final = REAL_TIME_BATCH_S - 3_600
 """A run this old is replaced by another of the same generation: an hour is left for that to succeed."""
 MATCH_POLL_S: Final = 0.05
 """How often the matcher polls for changed filters and a stop; the dispatcher's messages wake it at once."""
-MATCH_QUIET_S: Final = 0.1
-"""Changed filters are taken up when they have been quiet for as long as the last change took, at most for so long: a
-client that applies fifty costs one change."""
+MATCH_QUIET_S_MIN: Final = 0.02
+MATCH_QUIET_S_MAX: Final = 0.1
+"""Changed filters are taken up when they have been quiet for as long as taking up the last ones took, between these: a
+client that applies fifty at once costs one change."""
 MATCH_CHANGING_S_MIN: Final = 0.5
 """Filters that keep changing are taken up after so long."""
 MATCH_CHANGING_STARTS: Final = 4.0

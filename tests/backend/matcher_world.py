@@ -88,7 +88,7 @@ class Filters:
     def snapshot(self) -> RoutingTable:
         generation = self.generation
         targets = tuple(Target(id, f"t/{id}", BROKER, one, "http://t", RULES) for id, one in filters_of(generation))
-        return RoutingTable(generation, generation, {"t/main": BROKER}, targets)
+        return RoutingTable.of(generation, generation, {"t/main": BROKER}, targets)
 
     def set_active_generation(self, generation: int) -> None:
         with self.changed:

@@ -63,3 +63,13 @@ def test_a_program_that_cannot_run_with_the_other_code_leaves_its_cells_empty(mo
 def test_a_program_that_cannot_run_with_this_code_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit, match="error: no such module"):
         figures(monkeypatch, {(BEFORE, "one --json"): [run(1, 200)] * 3})
+
+
+def test_a_figure_that_the_other_program_does_not_print_leaves_its_cell_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = {
+        (HERE, "one --json"): [run(1, 200)] * 3,
+        (BEFORE, "one --json"): [[{"what": "whole", "other": 1}, {"per_s": 7, "what": "", "ms": 3}]] * 3,
+        (HERE, "budget"): [[{"a": 1.0}]] * 3,
+    }
+    slow, rate, _ = figures(monkeypatch, outputs)
+    assert (slow.before, slow.now, rate.before) == (None, 1, 7)

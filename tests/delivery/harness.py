@@ -108,7 +108,7 @@ class Routes:
 
     def snapshot(self) -> RoutingTable:
         self.snapshots += 1
-        return RoutingTable(self.generation, self.version, {}, tuple(self.targets.values()))
+        return RoutingTable.of(self.generation, self.version, {}, self.targets.values())
 
     def served(self, path: str) -> ServedBroker | None:
         return self.brokers.get(path)

@@ -203,7 +203,7 @@ def routed(scheduler: Scheduler, paused: Collection[int], *, ordered: bool) -> N
     targets.append(target(4, "4", retry=10_000, backoff_delay_s=0.0, ordered=ordered, **batches))
     targets[2] = target(3, "3", retry=1, backoff_delay_s=0.0, dead_letter_uri="dead")
     targets = [dataclasses.replace(one, paused=one.id in paused) for one in targets]
-    scheduler.update(RoutingTable(1, 1, {}, tuple(targets)))
+    scheduler.update(RoutingTable.of(1, 1, {}, targets))
 
 
 def made(
@@ -331,7 +331,7 @@ def test_a_paused_target_keeps_what_comes_and_goes_on_in_order() -> None:
 
         def route(version: int, *, paused: bool) -> None:
             one = dataclasses.replace(target(1, "1", ordered=True, parallelism=1), paused=paused)
-            scheduler.update(RoutingTable(1, version, {}, (one, target(2, "2"))))
+            scheduler.update(RoutingTable.of(1, version, {}, (one, target(2, "2"))))
 
         def came(url: str) -> list[str]:
             return [id_ for at, id_ in subscribers.delivered if at == url]
@@ -394,11 +394,11 @@ def test_a_target_that_comes_back_is_not_gone() -> None:
         rows, kept = Rows(), Subscribers(random.Random(1))
         scheduler = scheduled(rows, Failing(), kept, random.Random(1))
         one = target(1, "http://x/", retry=2, backoff_delay_s=0.001, dead_letter_uri="http://sink/")
-        scheduler.update(RoutingTable(1, 1, {}, (one,)))
+        scheduler.update(RoutingTable.of(1, 1, {}, (one,)))
         scheduler.hand(rows.append([(0, 1)]))
         await under_way.wait()
-        scheduler.update(RoutingTable(1, 2, {}, ()))
-        scheduler.update(RoutingTable(1, 3, {}, (one,)))
+        scheduler.update(RoutingTable.of(1, 2, {}, ()))
+        scheduler.update(RoutingTable.of(1, 3, {}, (one,)))
         scheduler.hand(rows.append([(1, 1)]))
         while not kept.delivered:
             await asyncio.sleep(0.001)

@@ -32,7 +32,7 @@ from headgate.filter.compile.plan import (
     Verdict,
 )
 from headgate.match.dataframe import extraction, match_events
-from headgate.match.key_specs import BrokerTableBuilder
+from headgate.match.key_specs import BrokerTable
 from headgate.match.keys import Secrets, digest
 from headgate.match.table import MARK, build_table
 from headgate_api.event import json_text
@@ -400,7 +400,9 @@ def test_python_computes_the_keys_that_spark_computes(spark: SparkSession) -> No
     keyed = extracted.select("offset", "a.keys", "a.checks", F.explode("a.keys").alias("key"))
     joined = keyed.join(F.broadcast(table.rows), F.col("key") == F.col("row_key"))
     answers = joined.orderBy("offset").select("keys", "checks").collect()
-    made = BrokerTableBuilder("ns/é", table.secrets).build(list(enumerate(filters))).rows[()]
+    broker = BrokerTable("ns/é", table.secrets)
+    broker.change(dict(enumerate(filters)))
+    made = broker.rows[()]
     expected = {target: (row[0], row[1]) for row, targets in made.items() for target in targets}
     assert dict(enumerate((keys[0], checks[0] & 0xFFFF_FFFF) for keys, checks in answers)) == expected
     assert [bool(checks[0] >> 32) for _, checks in answers] == [abs(number) >= 2**53 for _, number, _ in rows]

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.match.key_specs import BrokerTableBuilder
+from headgate.match.key_specs import BrokerTable
 from headgate.match.keys import Secrets
 from headgate.match.table import build_table
 from headgate_api.event.model import Event
@@ -43,7 +43,8 @@ def _batches(filters: Sequence[str], patterns_max: int) -> Iterator[list[Compile
     patterns: set[object] = set()
     for text in filters:
         compiled = compile_cel(text)
-        more = set(BrokerTableBuilder("", Secrets(1, 1)).build([(0, compiled)]).rows)
+        table = BrokerTable("", Secrets(1, 1))
+        more = set(table.change({0: compiled}).patterns)
         if batch and len(patterns | more) > patterns_max:
             yield batch
             batch, patterns = [], set()

@@ -12,9 +12,9 @@ from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match import key_specs
 from headgate.match import table as match_table
-from headgate.match.key_specs import BrokerTableBuilder
+from headgate.match.key_specs import BrokerTable, Rows
 from headgate.match.keys import Secrets
-from headgate.match.table import TableBuilder, build_table
+from headgate.match.table import TableBuilder, build_table, wanted
 from headgate_api.event.model import DataKind, Event
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_filter
@@ -43,7 +43,7 @@ def test_changed_filters_match_as_new_ones_do(spark: SparkSession) -> None:
     changed = [*some(rng, range(4)), *more[6:]]
     for filters in (first, more, changed, some(rng, range(100, 110)), []):
         targets = [(number, BROKER, one) for number, one in filters]
-        assert verdicts(frame, builder.build(targets)) == verdicts(frame, build_table(spark, targets))
+        assert verdicts(frame, builder.build(wanted(targets))) == verdicts(frame, build_table(spark, targets))
     frame.unpersist()
 
 
@@ -67,7 +67,7 @@ def test_a_few_changed_filters_stand_over_the_broadcast_table_and_match_as_new_o
     overlaid = []
     for generation in range(times(3, 6)):
         targets = [(number, BROKER, one) for number, one in filters.items()]
-        table = builder.build(targets)
+        table = builder.build(wanted(targets))
         overlaid.append(table.overlaid_rows)
         assert verdicts(frame, table) == verdicts(frame, build_table(spark, targets))
         filters = few_changes(rng, filters, pool, 1_000 + 2 * generation)
@@ -84,7 +84,7 @@ def test_nothing_of_a_changed_filter_is_left(spark: SparkSession) -> None:
     builder = TableBuilder(spark)
 
     def matches(*targets: tuple[int, str, CompiledFilter]) -> set[tuple[int, int]]:
-        table = builder.build([*targets, *others])
+        table = builder.build(wanted([*targets, *others]))
         found = verdicts(frame, table)
         assert {*found.values()} <= {Verdict.MATCH}
         overlaid.append(table.overlaid_rows)
@@ -112,7 +112,7 @@ def test_the_table_is_broadcast_anew_for_another_pattern_and_for_too_many_rows(
     filters = {number: compile_cel(f"data.n == {number}") for number in range(50)}
 
     def overlaid() -> int:
-        return builder.build([(number, BROKER, one) for number, one in filters.items()]).overlaid_rows
+        return builder.build(wanted((number, BROKER, one) for number, one in filters.items())).overlaid_rows
 
     assert overlaid() == 0
     for number in (50, 51, 52):
@@ -132,8 +132,8 @@ def test_the_table_is_broadcast_anew_for_another_pattern_and_for_too_many_rows(
 def test_rows_that_go_to_an_executor_are_the_same(spark: SparkSession) -> None:
     builder = TableBuilder(spark)
     filters = [(number, BROKER, compile_cel(f"data.n == {number}")) for number in range(50)]
-    builder.build(filters)
-    changed = builder.build(filters[1:])
+    builder.build(wanted(filters))
+    changed = builder.build(wanted(filters[1:]))
     assert changed.overlaid_rows == 1
     jvm = spark._jvm
     assert jvm is not None
@@ -153,13 +153,13 @@ def test_rows_that_go_to_an_executor_are_the_same(spark: SparkSession) -> None:
 def test_after_a_failure_the_table_is_broadcast_anew(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = TableBuilder(spark)
     filters = [(number, f"ns/{number % 2}/1", compile_cel(f"data.n == {number}")) for number in range(50)]
-    builder.build(filters)
+    builder.build(wanted(filters))
     with monkeypatch.context() as patched:
-        patched.setattr(BrokerTableBuilder, "build", lambda *_: 1 / 0)
+        patched.setattr(BrokerTable, "change", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            builder.build(filters[1:])
-    assert builder.build(filters[1:]).overlaid_rows == 0
-    assert builder.build(filters[2:]).overlaid_rows == 1
+            builder.build(wanted(filters[1:]))
+    assert builder.build(wanted(filters[1:])).overlaid_rows == 0
+    assert builder.build(wanted(filters[2:])).overlaid_rows == 1
 
 
 @pytest.mark.spark
@@ -168,53 +168,62 @@ def test_over_a_table_with_too_many_patterns_others_are_candidates(spark: SparkS
     texts = ["data.m > 3", "data.s != 'y'", "data.m < 3", "data.m != 3"]
     filters = [(number, BROKER, compile_cel(f"data.n == {number} && {texts[number % 4]}")) for number in range(40)]
     builder = TableBuilder(spark, patterns_max=2)
-    builder.build(filters)
+    builder.build(wanted(filters))
     new = (50, BROKER, compile_cel("data.n == 1 && data.m >= 2 && data.m <= 5"))
-    after = builder.build([*filters, new])
+    after = builder.build(wanted([*filters, new]))
     assert after.overlaid_rows > 0
     assert verdicts(frame, after)[0, 50] is Verdict.CANDIDATE
     frame.unpersist()
 
 
-def test_a_table_tells_all_keys_that_changed() -> None:
+def test_a_table_tells_all_keys_that_changed_and_has_their_rows() -> None:
     rng = random.Random(4)
-    builder = BrokerTableBuilder(BROKER, SECRETS)
+    table = BrokerTable(BROKER, SECRETS)
     pool = [one for _, one in some(rng, range(200))]
     filters = dict(enumerate(rng.choices(pool, k=60)))
-    before: dict[object, object] = {}
+    known: dict[int, CompiledFilter] = {}
+    before: dict[object, dict[object, list[int]]] = {}
     sizes = []
     for generation in range(20):
-        built = builder.build([*filters.items()])
-        rows = list(built.rows.items())
-        after: dict[object, dict[object, list[int]]] = {}
-        for pattern, of_pattern in rows:
-            for row, targets in of_pattern.items():
-                after.setdefault(row[0], {})[pattern, row] = sorted(targets)
+        left = [number for number, one in known.items() if filters.get(number) is not one]
+        joined = {number: one for number, one in filters.items() if known.get(number) is not one}
+        change = table.change(joined, left)
+        after = by_key(table.rows)
         found = {target for entries in after.values() for targets in entries.values() for target in targets}
         assert found == {number for number, one in filters.items() if one.rows}
-        assert {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)} <= built.changed
-        sizes.append(len(built.changed))
-        before = dict(after)
+        assert {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)} <= change.keys
+        assert by_key(table.rows_of(change.keys)) == {key: rows for key, rows in after.items() if key in change.keys}
+        sizes.append(len(change.keys))
+        known, before = dict(filters), after
         filters = few_changes(rng, filters, pool, 1_000 + 2 * generation)
     assert min(sizes) < len(before) / 2
 
 
+def by_key(rows: Rows) -> dict[object, dict[object, list[int]]]:
+    found: dict[object, dict[object, list[int]]] = {}
+    for pattern, of_pattern in rows.items():
+        for row, targets in of_pattern.items():
+            found.setdefault(row[0], {})[pattern, row] = sorted(targets)
+    return found
+
+
 def test_one_filter_more_makes_the_rows_of_one_filter() -> None:
-    builder = BrokerTableBuilder(BROKER, SECRETS)
-    filters = [(number, compile_cel(f"ce.type == 't{number}' && data.n > {number}")) for number in range(50)]
-    before = builder.build(filters)
-    after = builder.build([*filters, (50, compile_cel("ce.type == 't50' && data.m > 50"))])
-    (pattern,) = before.rows
-    made = {id(row) for row in before.rows[pattern]}
-    assert sum(id(row) not in made for row in after.rows[pattern]) == 1
-    assert before.key_spec != after.key_spec
+    table = BrokerTable(BROKER, SECRETS)
+    table.change({number: compile_cel(f"ce.type == 't{number}' && data.n > {number}") for number in range(50)})
+    (pattern, before), key_spec = *table.rows.items(), table.key_spec
+    table.change({50: compile_cel("ce.type == 't50' && data.m > 50")})
+    made = {id(row) for row in before}
+    assert sum(id(row) not in made for row in table.rows[pattern]) == 1
+    assert key_spec != table.key_spec
 
 
 def test_what_nobody_asks_any_more_is_forgotten() -> None:
-    builder = BrokerTableBuilder(BROKER, SECRETS)
-    builder.build([(number, compile_cel(f"data.p{number} == 1")) for number in range(20)])
-    left = [(number, compile_cel(f"data.q{number} == 1")) for number in range(10)]
-    assert builder.build(left) == BrokerTableBuilder(BROKER, SECRETS).build(left)
+    table, other = BrokerTable(BROKER, SECRETS), BrokerTable(BROKER, SECRETS)
+    table.change({number: compile_cel(f"data.p{number} == 1") for number in range(20)})
+    left = {number: compile_cel(f"data.q{number} == 1") for number in range(10)}
+    table.change(left, range(20))
+    other.change(left)
+    assert (table.key_spec, table.columns, table.rows) == (other.key_spec, other.columns, other.rows)
 
 
 @pytest.mark.spark
@@ -228,7 +237,7 @@ def test_a_broker_with_too_many_kinds_of_keys_loses_no_match(
     monkeypatch.setattr(key_specs, "BROKER_KEYS_MAX", 4)
     builder = TableBuilder(spark)
     for _ in range(2):
-        coarse = verdicts(frame, builder.build(filters))
+        coarse = verdicts(frame, builder.build(wanted(filters)))
         assert Verdict.CANDIDATE in coarse.values()
         for pair, verdict in exact.items():
             if verdict is not Verdict.ERROR:

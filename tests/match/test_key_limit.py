@@ -10,7 +10,7 @@ import pytest
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import KeyKind, KeyPart, Operand, Root
 from headgate.match import key_specs
-from headgate.match.key_specs import SCAN, BrokerTableBuilder, Key, choose
+from headgate.match.key_specs import SCAN, BrokerTable, Key, choose
 from headgate.match.keys import Secrets
 from tests.filter.strategies import random_hard_filter
 from tests.support import times
@@ -63,9 +63,9 @@ def test_a_coarser_key_has_only_parts_of_the_row_s_own(keys_max: int) -> None:
 def test_rows_that_are_looked_up_by_less_are_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_specs, "BROKER_KEYS_MAX", 8)
     filters = [compile_cel(f'ce.a{number} == "x" && ce.b{number} == "y"') for number in range(12)]
-    builder = BrokerTableBuilder("default/main", Secrets(1, 1))
-    for count, exact_max in ((8, 8), (12, 7)):
-        made = builder.build(list(enumerate(filters[:count], 1)))
+    made = BrokerTable("default/main", Secrets(1, 1))
+    for first, count, exact_max in ((0, 8, 8), (8, 12, 7)):
+        made.change(dict(enumerate(filters[first:count], first)))
         whole = [len(parts) for _, parts in json.loads(made.key_spec)["keys"]].count(2)
         exact = [bool(row[2]) for some in made.rows.values() for row, targets in some.items() for _ in targets]
         assert len(exact) == count

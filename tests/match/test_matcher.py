@@ -35,7 +35,7 @@ class FakeRouting:
         return self.generation
 
     def snapshot(self) -> RoutingTable:
-        return RoutingTable(self.generation, self.generation, {}, (), self.outdated)
+        return RoutingTable(self.generation, self.generation, {}, {}, self.outdated)
 
     def set_active_generation(self, generation: int) -> None:
         if self.broken:
@@ -219,9 +219,9 @@ def test_changes_in_a_row_cost_one_run(world: World) -> None:
     world.in_force(5)
     for _ in range(5):
         world.routing.change()
-        world.step(limits.MATCH_QUIET_S / 2)
+        world.step(limits.MATCH_QUIET_S_MAX / 2)
     assert len(world.runs) == 1
-    world.step(2 * limits.MATCH_QUIET_S)
+    world.step(2 * limits.MATCH_QUIET_S_MAX)
     assert [run.generation for run in world.runs] == [1, 6]
 
 
@@ -326,7 +326,7 @@ def test_the_quicker_a_run_goes_on_the_sooner_the_next_change_is_taken_up(runnin
             running.step()
         waited = running.now - began
         running.hear(RunActive(5, generation))
-    assert waited < limits.MATCH_QUIET_S
+    assert waited < limits.MATCH_QUIET_S_MAX
 
 
 def test_where_a_run_cannot_go_on_one_starts_beside_it_and_changes_wait_for_it(running: World) -> None:

@@ -13,7 +13,7 @@ import pytest
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.match.key_specs import BrokerTableBuilder
+from headgate.match.key_specs import BrokerTable
 from headgate.match.keys import Secrets
 from headgate_api.limits import BROKER_KEYS_MAX
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
@@ -45,7 +45,8 @@ def corpus() -> list[CompiledFilter]:
 
 def same_rows(compiled: CompiledFilter) -> None:
     """Same keys, and as many rows, each with as many residuals and as exact."""
-    made = BrokerTableBuilder("default/main", Secrets(1, 1)).build([(1, compiled)])
+    made = BrokerTable("default/main", Secrets(1, 1))
+    made.change({1: compiled})
     planned = [row.signature for row in dict.fromkeys(compiled.rows)]
     sizes = sorted(len(parts) for _, parts in json.loads(made.key_spec)["keys"])
     assert sizes == sorted(map(len, {one.key for one in planned})), compiled.cel

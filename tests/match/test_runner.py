@@ -6,6 +6,7 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -38,12 +39,12 @@ class Routing:
     """The control store's part, in memory."""
 
     def __init__(self, *targets: Target) -> None:
-        self._table = RoutingTable(1, 1, {"default/main": "default/main/1"}, targets)
+        self._table = RoutingTable.of(1, 1, {"default/main": "default/main/1"}, targets)
         self.active = 0
 
     def add(self, *targets: Target) -> None:
         number = self._table.generation + 1
-        self._table = RoutingTable(number, number, self._table.brokers, self._table.targets + targets)
+        self._table = RoutingTable.of(number, number, self._table.brokers, [*self._table.targets.values(), *targets])
 
     def data_version(self) -> int:
         return self._table.version
@@ -129,7 +130,7 @@ def changing(count: int, rng: random.Random) -> Iterator[RoutingTable]:
             Target(n, f"default/t{n}", "default/main/1", one, "http://localhost/", DELIVERY)
             for n, one in zip(ids, chosen, strict=True)
         )
-        yield RoutingTable(number, number, {"default/main": "default/main/1"}, tuple(targets))
+        yield RoutingTable.of(number, number, {"default/main": "default/main/1"}, targets)
 
 
 def test_filters_change_between_two_events_and_each_event_is_matched_by_the_generation_that_is_told(
@@ -172,7 +173,7 @@ def test_filters_change_between_two_events_and_each_event_is_matched_by_the_gene
         generation = generations.get(offset, generation)
         wanted = {
             one.id
-            for one in tables[generation - 1].targets
+            for one in tables[generation - 1].targets.values()
             if program(one.filter.cel).evaluate(stored.event).kind is OutcomeKind.TRUE
         }
         assert came[offset] == wanted, f"event {offset}, generation {generation}"
@@ -186,22 +187,25 @@ def test_a_run_goes_on_only_where_its_plan_has_all_that_is_needed(
             Target(n, f"default/t{n}", "default/main/1", compile_cel(text), "http://localhost/", DELIVERY)
             for n, text in enumerate(texts)
         )
-        return RoutingTable(number, number, {"default/main": "default/main/1"}, tuple(targets))
+        return RoutingTable.of(number, number, {"default/main": "default/main/1"}, targets)
 
     runner = SparkRunner(spark, LogDirectory(tmp_path / "log", "stop"), 1, tmp_path / "scratch")
-    with writing(tmp_path / "log") as writer:
+    with writing(tmp_path / "log") as writer, ExitStack() as runs:
         append(writer, [event(0, "a")])
-        first = runner.start(table(1, "ce.type == 'a'", "data.n > 1"), 1, {0: 0}, dispatcher.address)
-        try:
-            assert runner.change(1, table(2, *(f"ce.type == '{n}' && data.m > {n}" for n in range(100))))
-            assert not runner.change(1, table(3, "data.n < 1")), "another comparison"
-            assert not runner.change(1, table(3, "ce.subject == 'a' && data.n > 1")), "another column"
-            assert runner.change(1, table(3, "data.n > 2"))
-            second = runner.start(table(4, "data.n < 1"), 2, {0: 0}, dispatcher.address)
-            try:
-                assert not runner.change(1, table(5, "data.n > 2")), "it is not the one that has the newest table"
-                assert runner.change(2, table(5, "data.n < 2"))
-            finally:
-                second.stop()
-        finally:
-            first.stop()
+
+        def start(number: int, table: RoutingTable) -> None:
+            run = runner.start(table, number, {0: 0}, dispatcher.address)
+            runs.pop_all().close()
+            runs.callback(run.stop)
+
+        start(1, table(1, "ce.type == 'a'", "data.n > 1"))
+        assert runner.change(1, table(2, *(f"ce.type == '{n}' && data.m > {n}" for n in range(100))))
+        another_comparison = table(3, "data.n < 1")
+        assert not runner.change(1, another_comparison)
+        start(2, another_comparison)
+        assert not runner.change(1, table(4, "data.n < 2")), "it is not the one that has the newest table"
+        assert runner.change(2, table(4, "data.n < 2"))
+        another_column = table(5, "ce.subject == 'a' && data.n < 1")
+        assert not runner.change(2, another_column)
+        start(3, another_column)
+        assert runner.change(3, table(6, "ce.subject == 'b' && data.n < 3"))

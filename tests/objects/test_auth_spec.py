@@ -101,7 +101,7 @@ def test_a_subscription_has_nobody_to_authenticate_to(admission: Admission) -> N
         admission.create(Kind.SUBSCRIPTION, subscription(delivery={"auth": auth}))
     sink = {"deadLetterSink": {"uri": "http://127.0.0.1:9/"}, "deadLetterAuth": auth}
     admission.create(Kind.SUBSCRIPTION, subscription(delivery=sink))
-    (target,) = admission.store.snapshot().targets
+    (target,) = admission.store.snapshot().targets.values()
     assert target.delivery.dead_letter_auth is not None
 
 

@@ -40,7 +40,7 @@ def test_a_deleted_object_waits_for_its_finalizers(server: Server) -> None:
         # It is still there and works.
         assert condition(told["object"], "Ready")["status"] == "True"
         assert told["object"]["status"]["observedGeneration"] == 2
-        assert [target.name for target in server.store.snapshot().targets] == ["default/t1"]
+        assert [target.name for target in server.store.snapshot().targets.values()] == ["default/t1"]
         taken = server.request("POST", server.path("triggers"), trigger())
         assert (taken.status, taken.json["reason"]) == (409, "AlreadyExists")
         assert "object is being deleted" in taken.json["message"]
@@ -56,7 +56,7 @@ def test_a_deleted_object_waits_for_its_finalizers(server: Server) -> None:
         told = json.loads(stream.readline())
         assert (told["type"], told["object"]["metadata"]["uid"]) == ("DELETED", made["metadata"]["uid"])
     assert server.request("GET", path).status == 404
-    assert server.store.snapshot().targets == ()
+    assert server.store.snapshot().targets == {}
     assert server.request("POST", server.path("triggers"), trigger()).status == 201
 
 

@@ -102,7 +102,7 @@ def test_get_in_all_forms(kubectl: Kubectl, applied: str) -> None:
 @pytest.mark.slow  # the conditions are in test_status.py
 def test_get_warns_of_what_is_ready_and_goes_wrong(kubectl: Kubectl, applied: str, server: Server) -> None:
     kubectl("wait", "--for=condition=Ready", "trigger/gold", "--timeout=20s")
-    (target,) = server.store.snapshot().targets
+    (target,) = server.store.snapshot().targets.values()
     told = TargetReport(target.id, 1, "no such key: tier", "shop 17", "", 2, "partition 0, offset 7: status 500")
     server.store.reports.report([told])
     kubectl("wait", "--for=condition=EventsKept=False", "trigger/gold", "--timeout=20s")
@@ -209,7 +209,7 @@ def test_a_manifest_may_bring_its_namespace(kubectl: Kubectl, server: Server, wa
     gone = kubectl("delete", "-f", "-", "--ignore-not-found", stdin=WITH_NAMESPACE)
     assert 'namespace "shop" deleted' in gone.stdout
     assert kubectl("get", "namespaces", "-o", "name").stdout == "namespace/default\n"
-    assert server.store.snapshot().targets == ()
+    assert server.store.snapshot().targets == {}
     # Where something is already, the namespace exists, and a manifest takes it over.
     kubectl("apply", "-n", "shop", "-f", "-", stdin=MANIFEST)
     kubectl("apply", *way, "-f", "-", stdin=WITH_NAMESPACE)

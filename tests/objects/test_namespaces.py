@@ -97,7 +97,7 @@ def test_dry_runs_and_deletes(server: Server) -> None:
     assert names(server) == ["default", "shop"]
     assert server.request("DELETE", f"{PATH}/shop").json["status"] == "Success"
     assert names(server) == ["default"]
-    assert server.store.snapshot().targets == ()
+    assert server.store.snapshot().targets == {}
     assert server.request("DELETE", f"{PATH}/shop").status == 404
     forbidden = server.request("DELETE", f"{PATH}/default")
     assert (forbidden.status, forbidden.json["reason"]) == (403, "Forbidden")

@@ -192,7 +192,7 @@ def test_a_trigger_shows_its_sink_or_its_brokers(admission: Admission) -> None:
         ("http://dead/own", "True"),
         ("", "True"),
     ]
-    uris = {target.name: target.delivery.dead_letter_uri for target in store.snapshot().targets}
+    uris = {target.name: target.delivery.dead_letter_uri for target in store.snapshot().targets.values()}
     assert uris == {
         "default/none": "http://dead/broker",
         "default/own": "http://dead/own",
@@ -266,7 +266,7 @@ def test_a_broker_made_anew_is_another_one(admission: Admission) -> None:
     assert ready(store) == ("True", "")
 
     def sources() -> list[str]:
-        return [target.broker for target in store.snapshot().targets]
+        return [target.broker for target in store.snapshot().targets.values()]
 
     def served() -> str:
         found = brokers.get("default/b")
@@ -291,7 +291,7 @@ def test_a_history_begins_anew_with_its_broker(admission: Admission) -> None:
     admission.create(Kind.SUBSCRIPTION, subscription(broker="b"))
 
     def filter_id() -> str:
-        (target,) = store.snapshot().targets
+        (target,) = store.snapshot().targets.values()
         assert target.pull is not None
         return target.pull.filter_id
 

@@ -17,7 +17,7 @@ from headgate.objects.api import bootstrap
 from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.managers import WriteOptions
 from headgate.objects.kinds.routing import TargetReport
-from headgate.objects.store import plans
+from headgate.objects.store import plans, targets
 from headgate.objects.store.plans import FilterCompiler, PlanDecoder, encode_plan
 from headgate.objects.store.store import Store
 from headgate_api.errors import ConflictError, InvalidInputError
@@ -100,11 +100,11 @@ def test_a_dry_run_leaves_no_trace(admission: Admission) -> None:
 
 def test_target_ids_are_never_used_again(admission: Admission) -> None:
     admission.create(Kind.TRIGGER, trigger())
-    (first,) = admission.store.snapshot().targets
+    (first,) = admission.store.snapshot().targets.values()
     admission.store.delete(T1)
-    assert admission.store.snapshot().targets == ()
+    assert admission.store.snapshot().targets == {}
     admission.create(Kind.TRIGGER, trigger())
-    (second,) = admission.store.snapshot().targets
+    (second,) = admission.store.snapshot().targets.values()
     assert second.id > first.id > 0
 
 
@@ -118,7 +118,7 @@ def test_only_another_filter_takes_a_generation(admission: Admission) -> None:
     assert store.desired_generation() == before
     after = store.snapshot()
     assert after.version > table.version
-    (target,) = after.targets
+    (target,) = after.targets.values()
     assert target.subscriber_uri.endswith("/other")
     assert target.delivery.retry == 3
     # The same meaning, written otherwise, is the same filter.
@@ -141,10 +141,43 @@ def test_the_snapshot_is_what_a_new_process_would_read(admission: Admission, tmp
     admission.merge(ObjectKey(Kind.BROKER, "default", "default"), {"spec": {"delivery": {"retry": 1}}})
     other = Store.open(tmp_path / "control.db")
     assert admission.store.snapshot() == other.snapshot()
-    assert [target.id for target in other.snapshot().targets] == sorted(
-        target.id for target in other.snapshot().targets
-    )
     other.close()
+
+
+def test_a_table_tells_which_targets_are_not_as_in_an_earlier_one(
+    admission: Admission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "ROUTING_STEPS_MAX", 3)
+    store = admission.store
+    for number in range(20):
+        admission.create(Kind.TRIGGER, trigger(f"t{number}", filter={"expression": f"ce.type == 'x{number}'"}))
+    tables = [store.snapshot()]
+    admission.merge(ObjectKey(Kind.TRIGGER, "default", "t2"), {"spec": {"filter": GOLD}})
+    tables.append(store.snapshot())
+    store.delete(T1)
+    admission.create(Kind.TRIGGER, trigger("late", filter=GOLD))
+    tables.append(store.snapshot())
+    store.counters.activate(tables[-1].generation)
+    admission.merge(ObjectKey(Kind.TRIGGER, "default", "t3"), {"spec": {"subscriber": {"uri": "http://other/"}}})
+    tables.append(store.snapshot())
+    ids = {one.name.partition("/")[2]: id_ for table in tables for id_, one in table.targets.items()}
+    assert tables[3].changed_since(tables[3]) == set()
+    assert tables[3].changed_since(tables[2]) == {ids["t3"]}
+    assert tables[3].changed_since(tables[1]) == {ids["t3"], ids["t1"], ids["late"]}
+    assert tables[3].changed_since(tables[0]) == {ids["t3"], ids["t1"], ids["late"], ids["t2"]}
+    assert tables[1].changed_since(tables[0]) == {ids["t2"]}
+    assert tables[3].changed_since(None) == tables[3].targets.keys()
+    default = ObjectKey(Kind.BROKER, "default", "default")
+    admission.merge(default, {"spec": {"delivery": {"retry": 1}}})  # which concerns all
+    everything = tables[3].targets.keys() | tables[0].targets.keys()
+    tables.append(store.snapshot())
+    assert tables[4].changed_since(tables[3]) == tables[3].targets.keys()
+    assert tables[4].changed_since(tables[0]) == everything
+    for number in range(4):
+        admission.merge(ObjectKey(Kind.TRIGGER, "default", "t5"), {"spec": {"delivery": {"retry": number}}})
+        tables.append(store.snapshot())
+    assert tables[8].changed_since(tables[5]) == {ids["t5"]}
+    assert tables[8].changed_since(tables[4]) == tables[8].targets.keys(), "more steps ago than are known"
 
 
 def test_an_unchanged_store_answers_with_the_same_table(admission: Admission) -> None:
@@ -160,13 +193,13 @@ def test_delivery_of_the_trigger_replaces_the_brokers_as_a_whole(admission: Admi
     admission.create(Kind.TRIGGER, trigger("own", broker="b", delivery={"backoffDelay": "PT2S"}))
     admission.create(Kind.TRIGGER, trigger("inherits", broker="b"))
     admission.create(Kind.TRIGGER, trigger("neither"))
-    rules = {target.name: target.delivery for target in admission.store.snapshot().targets}
+    rules = {target.name: target.delivery for target in admission.store.snapshot().targets.values()}
     own, inherits, neither = (rules[f"default/{name}"] for name in ("own", "inherits", "neither"))
     assert (own.retry, own.backoff_delay_s, own.timeout_s) == (None, 2.0, 30.0)
     assert (inherits.retry, inherits.timeout_s, inherits.backoff_policy) == (5, 7.0, "linear")
     assert (neither.retry, neither.backoff_policy, neither.backoff_delay_s) == (None, "exponential", 0.2)
     admission.merge(ObjectKey(Kind.BROKER, "default", "b"), {"spec": {"delivery": {"retry": 6}}})
-    rules = {target.name: target.delivery for target in admission.store.snapshot().targets}
+    rules = {target.name: target.delivery for target in admission.store.snapshot().targets.values()}
     assert rules["default/inherits"].retry == 6
     assert rules["default/own"] == own
 
@@ -175,7 +208,7 @@ def test_a_subscriber_that_is_a_broker_of_ours_has_its_address(admission: Admiss
     ref = {"kind": "Broker", "apiVersion": "eventing.knative.dev/v1", "name": "other", "namespace": "ns2"}
     admission.create(Kind.TRIGGER, trigger(subscriber={"ref": ref}))
     admission.store.public_url.set("http://gate:1234/")
-    (target,) = admission.store.snapshot().targets
+    (target,) = admission.store.snapshot().targets.values()
     assert target.subscriber_uri == "http://gate:1234/ns2/other"
 
 
@@ -183,7 +216,7 @@ def test_a_subscriber_that_only_kubernetes_knows_is_not_routed(admission: Admiss
     ref = {"kind": "Service", "apiVersion": "v1", "name": "svc"}
     before = admission.store.desired_generation()
     admission.create(Kind.TRIGGER, trigger(subscriber={"ref": ref}))
-    assert admission.store.snapshot().targets == ()
+    assert admission.store.snapshot().targets == {}
     assert admission.store.desired_generation() == before
     admission.merge(T1, {"spec": {"subscriber": {"ref": None, "uri": "http://127.0.0.1:9/"}}})
     assert len(admission.store.snapshot().targets) == 1
@@ -253,7 +286,7 @@ def test_a_restart_compiles_nothing_and_a_new_compiler_everything(tmp_path: Path
     recompile_all(store)
     after = store.snapshot()
     assert after.generation == table.generation + 1
-    assert [target.filter.cel for target in after.targets] == ['ce.id == "other"'] * 2
+    assert [target.filter.cel for target in after.targets.values()] == ['ce.id == "other"'] * 2
     store.close()
 
 
@@ -278,7 +311,7 @@ def test_rows_of_another_plan_version_are_not_read(tmp_path: Path) -> None:
     with contextlib.closing(Store.open(path)) as store:
         table = store.snapshot()
         assert (table.plans_outdated, table.generation) == (3, before.generation)
-        for old, new in zip(before.targets, table.targets, strict=True):
+        for old, new in zip(before.targets.values(), table.targets.values(), strict=True):
             assert old.filter.cel == new.filter.cel
             assert [row.signature for row in new.filter.rows] == [SCAN_CANDIDATE]
             assert new.filter.sure_bytes == 0
@@ -288,8 +321,9 @@ def test_rows_of_another_plan_version_are_not_read(tmp_path: Path) -> None:
         recompile_all(store)
         after = store.snapshot()
         assert after.plans_outdated == 0
-        assert [one.filter for one in after.targets[::2]] == [one.filter for one in before.targets[::2]]
-        assert after.targets[1].filter.cel == 'ce.id == "x"'
+        first, second, third = after.targets.values()
+        assert [first.filter, third.filter] == [one.filter for one in [*before.targets.values()][::2]]
+        assert second.filter.cel == 'ce.id == "x"'
 
 
 def test_filters_are_compiled_anew_in_slices_beside_other_writes(
@@ -325,7 +359,7 @@ def test_what_is_written_while_it_is_compiled_anew_stays(tmp_path: Path) -> None
         plan_of_another_version(path)
         with contextlib.closing(Store.open(path, compiler=FilterCompiler(7, compile_late))) as store:
             store.plans.recompile()
-        assert [one.filter.cel for one in other.snapshot().targets] == ['ce.id == "new"']
+        assert [one.filter.cel for one in other.snapshot().targets.values()] == ['ce.id == "new"']
 
 
 def test_the_front_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,7 +511,7 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
     count = 25 * len(writers)
     assert sorted(versions) == list(range(2, count + 2))
     table = store.snapshot()
-    assert sorted(target.id for target in table.targets) == list(range(1, count + 1))
+    assert sorted(target.id for target in table.targets.values()) == list(range(1, count + 1))
     assert (store.desired_generation(), table.generation) == (count, count)
     assert len(stored_brokers(store)) == 1
     store.close()

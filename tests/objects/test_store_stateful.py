@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.routing import RoutingTable
 from headgate.objects.store.store import Store
 from headgate_api.objects.errors import AlreadyExistsError, ObjectNotFoundError, StaleObjectError
 from headgate_api.objects.kinds import Kind, ObjectKey
@@ -45,6 +46,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.desired = 0
         self.active = 0
         self.stale = ["1"]
+        self.tables: list[RoutingTable] = []
 
     def teardown(self) -> None:
         self.store.close()
@@ -119,12 +121,17 @@ class StoreMachine(RuleBasedStateMachine):
             assert store.counters.all()["active_generation"] == self.active
             table = store.snapshot()
             assert table.generation == self.desired
-            assert {target.name: target.id for target in table.targets} == {
+            assert {target.name: target.id for target in table.targets.values()} == {
                 f"default/{name}": known.target for name, known in self.known.items()
             }
-            assert {target.name: target.delivery.retry for target in table.targets} == {
+            assert {target.name: target.delivery.retry for target in table.targets.values()} == {
                 f"default/{name}": known.retry for name, known in self.known.items()
             }
+        for before in self.tables[-5:]:
+            ids = before.targets.keys() | table.targets.keys()
+            others = {id_ for id_ in ids if before.targets.get(id_) != table.targets.get(id_)}
+            assert others <= table.changed_since(before)
+        self.tables.append(table)
         for row in facts(self.folder):
             known = self.known[row.obj.metadata.name]
             assert row.inputs.needs == known.needs

@@ -45,7 +45,7 @@ def test_it_is_routed_without_an_address_and_its_name_is_its_own(admission: Admi
     assert pulled.needs == before + 1
     assert pulled.filter.cel == 'ce.type == "a"'
     admission.store.delete(ObjectKey(Kind.SUBSCRIPTION, "default", "same"))
-    assert [target.id for target in admission.store.snapshot().targets] == [of_trigger.id]
+    assert [target.id for target in admission.store.snapshot().targets.values()] == [of_trigger.id]
     assert admission.store.desired_generation() == before + 2
 
 
@@ -82,7 +82,7 @@ def test_tags_of_consumer_metadata_stand_beside_the_filters(admission: Admission
         "c-filters": {"filters": [{"exact": {"type": "a"}}, {"prefix": {"source": "/b"}}]},
     }.items():
         admission.create(Kind.SUBSCRIPTION, subscription(name, consumerMetadata=tags, **spec))
-    none, one, two = (target.filter.cel for target in admission.store.snapshot().targets)
+    none, one, two = (target.filter.cel for target in admission.store.snapshot().targets.values())
     assert '"red"' in none
     assert '"hot"' in none
     assert "blue" not in none

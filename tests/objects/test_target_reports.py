@@ -12,7 +12,7 @@ from tests.objects.support import facts, trigger
 
 
 def needs(admission: Admission) -> int:
-    (target,) = admission.store.snapshot().targets
+    (target,) = admission.store.snapshot().targets.values()
     return target.needs
 
 

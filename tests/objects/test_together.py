@@ -85,7 +85,7 @@ def test_all_in_one_transaction(store: Store, commits: Commits) -> None:
     assert words(applied(store, *documents)) == ["unchanged"] * 20
     assert words(applied(store, wanting("t0", "b"), wanting("new"))) == ["configured", "created"]
     table = store.snapshot()
-    assert {one.name: one.filter.cel for one in table.targets}["default/t0"] == 'ce.type == "b"'
+    assert {one.name: one.filter.cel for one in table.targets.values()}["default/t0"] == 'ce.type == "b"'
     assert (len(table.targets), table.generation) == (21, 22)
 
 

@@ -181,6 +181,6 @@ def test_the_status_of_the_trigger_says_it(store: Store) -> None:
 
 def test_a_filter_that_was_changed_meanwhile_is_not_blamed(store: Store) -> None:
     Admission(store).create(Kind.TRIGGER, trigger())
-    (target,) = store.snapshot().targets
+    (target,) = store.snapshot().targets.values()
     store.reports.tell_stopped({1: StoppedFilter(target.needs + 1, "x"), 99: StoppedFilter(1, "gone")})
     assert store.reports.stopped() == {}

@@ -74,7 +74,7 @@ class World:
         self.update()
 
     def update(self) -> None:
-        self.subscriptions.update(RoutingTable(1, 1, {}, (self.target,)))
+        self.subscriptions.update(RoutingTable.of(1, 1, {}, (self.target,)))
 
     def kill(self) -> None:
         self.store.close()

@@ -280,12 +280,12 @@ def test_a_deleted_subscription_is_forgotten_and_a_new_one_begins_now(tmp_path: 
         world = World(tmp_path)
         world.add(2)
         await world.ack(await world.pull())
-        world.subscriptions.update(RoutingTable(2, 2, {}, ()))
+        world.subscriptions.update(RoutingTable.of(2, 2, {}, ()))
         await world.subscriptions.flush()
         assert world.store.load() == {}
         with pytest.raises(SubscriptionNotFoundError):
             await world.pull()
-        world.subscriptions.update(RoutingTable(3, 3, {}, (world.target,)))
+        world.subscriptions.update(RoutingTable.of(3, 3, {}, (world.target,)))
         world.add(1)
         assert offsets(await world.pull()) == [2]
 
@@ -371,7 +371,7 @@ def test_late_acknowledgements_of_a_subscription_made_again_are_stale(tmp_path: 
         world.add(2)
         pulled = await world.pull()
         again = dataclasses.replace(world.target, id=2)
-        world.subscriptions.update(RoutingTable(2, 2, {}, (again,)))
+        world.subscriptions.update(RoutingTable.of(2, 2, {}, (again,)))
         world.add(2, target=2)
         assert offsets(await world.pull()) == [2, 3]
         assert await world.ack(pulled) == 0

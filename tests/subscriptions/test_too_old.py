@@ -15,7 +15,7 @@ def test_what_its_broker_does_not_keep_any_more_is_handed_out_to_nobody(tmp_path
         delivery = dataclasses.replace(world.target.delivery, retention_us=996 * US)
         world.target = dataclasses.replace(world.target, delivery=delivery)
         world.add(7)  # stored in the seconds 0 to 6, and it is second 1,000
-        world.subscriptions.update(RoutingTable(1, 2, {}, (world.target,)))
+        world.subscriptions.update(RoutingTable.of(1, 2, {}, (world.target,)))
         assert offsets(await world.pull(count=2)) == [4, 5]
         world.now_us += int(TIMEOUT_S * US)
         assert offsets(await world.pull()) == [], "neither what was handed out before nor what was not"

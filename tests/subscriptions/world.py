@@ -108,7 +108,7 @@ class World:
             clock_us=lambda: self.now_us,
         )
         self.subscriptions = Subscriptions(self.store, resources)
-        self.subscriptions.update(RoutingTable(1, 1, {}, (self.target,)))
+        self.subscriptions.update(RoutingTable.of(1, 1, {}, (self.target,)))
 
     @property
     def state(self) -> SubscriptionState:

@@ -83,7 +83,7 @@ class Scheduler:
         self._loop = asyncio.get_running_loop()
         self._attempts = Attempts(self, events, service, final_check, dead_letters, PermitCounts(sharers))
         self._live_max = limits.DELIVERIES_LIVE_MAX // sharers
-        self._table: dict[int, Target] = {}
+        self._table = RoutingTable.of(0, -1, {}, ())
         self._states: dict[int, TargetState] = {}
         self._dirty: set[TargetState] = set()
         self._gone: list[int] = []  # targets of an earlier process whose rows in dispatch.db are to go
@@ -106,9 +106,11 @@ class Scheduler:
 
     def update(self, table: RoutingTable) -> None:
         """A new routing table: targets change their address at once, what a deleted target had ends as gone."""
-        self._table = {target.id: target for target in table.targets}
-        for state in list(self._states.values()):
-            target = self._table.get(state.target.id)
+        before, self._table = self._table, table
+        for id_ in table.changed_since(before):
+            state, target = self._states.get(id_), table.targets.get(id_)
+            if state is None:
+                continue
             if target is not None:
                 was_paused = state.target.paused
                 state.route(target)  # what was gone may come back under its name and number
@@ -125,7 +127,7 @@ class Scheduler:
             self.has_room(state)
 
     def find(self, target: int) -> Target | None:
-        return self._table.get(target)
+        return self._table.targets.get(target)
 
     @property
     def states(self) -> Collection[TargetState]:
@@ -140,7 +142,7 @@ class Scheduler:
         """Where an earlier process stopped; after the first `update`, before the first `hand`."""
         self.handed = self._attempts.warm_from = position
         for cursor in targets:
-            target = self._table.get(cursor.target)
+            target = self._table.targets.get(cursor.target)
             if target is None:
                 _ENDED["gone"].inc(len(cursor.pending))
                 self._gone.append(cursor.target)
@@ -211,7 +213,7 @@ class Scheduler:
         state = self._states.get(target) or self._meet(target)
         _MATCHES[verdict].inc()
         if state is None:
-            if target in self._table:
+            if target in self._table.targets:
                 self._listener.row_kept(target)
             else:
                 _ENDED["gone"].inc()
@@ -232,10 +234,10 @@ class Scheduler:
 
     def _meet(self, target: int) -> TargetState | None:
         """The state of a target that has none yet; None when it does not exist (any more) or is a subscription."""
-        known = self._table.get(target)
+        known = self._table.targets.get(target)
         if known is None:
             self._listener.target_unknown()
-            known = self._table.get(target)
+            known = self._table.targets.get(target)
         if known is None or known.pull is not None:
             return None
         state = self._states[target] = TargetState(self._subscribers.of(known))

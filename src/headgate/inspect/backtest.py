@@ -121,7 +121,8 @@ class Backtests:
 
     def _triggers(self, served: ServedBroker) -> tuple[list[str], list[str]]:
         """Names and CEL texts of the broker's triggers; blocking."""
-        targets = [one for one in self._store.snapshot().targets if one.broker == served.identity and one.pull is None]
+        routed = self._store.snapshot().targets.values()
+        targets = [one for one in routed if one.broker == served.identity and one.pull is None]
         targets.sort(key=lambda one: one.name)
         return [one.name for one in targets], [one.filter.cel for one in targets]
 

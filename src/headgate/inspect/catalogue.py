@@ -171,7 +171,7 @@ class Catalogues:
         """Who wants an event, by name; and whether all were asked."""
         wanted: list[str] = []
         ends_s = time.monotonic() + CATALOGUE_JUDGE_S_MAX
-        for target in self._store.snapshot().targets:
+        for target in self._store.snapshot().targets.values():
             if target.broker != identity or not keys.may_pass(target.filter):
                 continue
             if time.monotonic() > ends_s:

@@ -61,7 +61,7 @@ class Lints:
             if kept is None or kept[0] != table.generation:
                 filters = {
                     f"{_KINDS[one.pull is not None]}/{one.name.partition('/')[2]}": one.filter
-                    for one in table.targets
+                    for one in table.targets.values()
                     if one.broker == identity
                 }
                 kept = self._kept[identity] = table.generation, _view(key.path, filters)

@@ -138,7 +138,7 @@ class Why:
         trigger = self._store.get(key)
         assert isinstance(trigger, Trigger)
         path, table = key.path, self._store.snapshot()
-        target = next((one for one in table.targets if one.name == path and one.pull is None), None)
+        target = next((one for one in table.targets.values() if one.name == path and one.pull is None), None)
         nobody = f"{trigger.broker_key}/"
         broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, nobody)
         found = self._find(broker, search)
@@ -175,7 +175,7 @@ class Why:
         triggers = list(
             islice((one for one in decoded if isinstance(one, Trigger) and one.broker_key == key.path), limit + 1)
         )
-        targets = {target.name: target for target in self._store.snapshot().targets if target.pull is None}
+        targets = {target.name: target for target in self._store.snapshot().targets.values() if target.pull is None}
         event = _Asked(found, self._records.of_event(found))
         listed = [(one.metadata.name, self._for_list(one, targets, event)) for one in triggers[:limit]]
         return BrokerExplanation(found, tuple(listed), listed[-1][0] if len(triggers) > limit else "")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
@@ -93,26 +93,12 @@ ANYWHERE: Final = Operand(Root.DATA, ())
 Row = tuple[object, ...]
 """row_key, row_check, exact, the number of each residual's operand, each residual's constant if it takes one."""
 Rows = dict[Pattern, dict[Row, list[int]]]
-"""By pattern, each row with its targets. Tables share what did not change: never changed in place."""
+"""By pattern, each row with the targets whose filters have it: equal filters are compared once."""
 _Parts = list[tuple[Pattern, Row]]
 """What a filter is in the table."""
 
 _KINDS: Final = (KeyKind.STRING, KeyKind.NUMBER, KeyKind.BOOL, KeyKind.PREFIX, KeyKind.SUFFIX)
 """Numbered as in `keys/KeySpec.java`."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerTable:
-    """One broker's key spec and its rows.
-
-    `changed` has the keys of rows that the builder's table before did not have so, and of those that only it had.
-    """
-
-    state: int  # where the chain of the broker's keys starts, int64
-    key_spec: str  # JSON, as `keys/KeySpec.java` reads it
-    columns: frozenset[str]  # those of the log that hold its operands
-    rows: Rows  # by pattern, each row with the targets whose filters have it: equal filters are compared once
-    changed: frozenset[object] = field(compare=False)
 
 
 def takes_constant(test: Residual) -> bool:
@@ -145,74 +131,118 @@ class _SignatureRows:
         return (key, check, self.exact, *self.operands, *constants)
 
 
-class BrokerTableBuilder:
-    """Builds the table of one broker for one generation after the other: numbers operands, parts and keys as they come.
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What other filters have changed of a broker's table."""
 
-    Only changed filters cost anything. What no filter uses any more is forgotten when half of the filters are others.
+    keys: Set[object]  # of rows that are not as before, or are gone
+    patterns: Collection[Pattern]  # of rows that have come
+
+
+class BrokerTable:
+    """One broker's key spec and its rows, from one generation to the next; only changed filters cost anything.
+
+    Numbers operands, parts and keys as they come. What no filter uses any more is forgotten when half of the filters
+    are others. `state` is where the chain of the broker's keys starts, int64. `key_spec` is JSON, as
+    `keys/KeySpec.java` reads it. `columns` are those of the log that hold its operands.
     """
 
     def __init__(self, broker: str, secrets: Secrets) -> None:
-        self._broker = broker
+        self.state = broker_state(secrets.seed, broker)
         self._secrets = secrets
-        self._state = broker_state(secrets.seed, broker)
-        self._rows: Rows = {}
+        self._filters: dict[int, CompiledFilter] = {}
         self._forget()
 
     def _forget(self) -> None:
+        self.key_spec = ""
+        self.columns: frozenset[str] = frozenset()
+        self._described = (-1, -1)  # with how many operands and keys
         self._operands: dict[Operand, int] = {}
         self._parts: dict[KeyPart, int] = {}
         self._keys: dict[tuple[KeyPart, ...], int] = {}
         # By identity: to hash a signature costs more than all else here. The signature is kept, so that it stays one.
         self._signatures: dict[int, tuple[Signature, _SignatureRows]] = {}
         self._patterns: dict[Pattern, Pattern] = {}  # each once, so that they can be told apart by identity
-        self._made: dict[int, tuple[CompiledFilter, _Parts]] = {}
+        self._made: dict[int, _Parts] = {}
+        self._of_key: dict[object, list[int]] = {}  # targets that have rows of a key
         self._gone = 0
+        self._coarse = False
 
-    def build(self, targets: Sequence[tuple[int, CompiledFilter]]) -> BrokerTable:
-        """The key spec of all filters of the broker, and their rows; costs some 5 us a new row."""
-        before, now = self._made, {target for target, _ in targets}
-        new = [(target, one) for target, one in targets if (old := before.get(target)) is None or old[0] is not one]
-        gone = [*(before.keys() - now), *(target for target, _ in new if target in before)]
-        left = [(target, before[target][1]) for target in gone]
-        self._gone += len(gone)
-        from_nothing = len(new) == len(targets) or 2 * self._gone > len(targets)
-        if from_nothing:
-            self._forget()
-            new = list(targets)
-        if not self._add(new):
-            from_nothing = True
-            self._forget()
-            new = list(targets)
-            uses = Counter(row.signature.key for _, compiled in targets for row in compiled.rows)
-            self._add(new, choose(uses, keys_max=BROKER_KEYS_MAX))
-        made = self._made
-        self._made = {target: made[target] for target, _ in targets}
-        joined = _grouped((target, made[target][1]) for target, _ in new)
-        if from_nothing:
-            changed = frozenset(chain(_keys(self._rows), _keys(joined)))
-            self._rows = joined
+    def __len__(self) -> int:
+        """How many filters it has."""
+        return len(self._filters)
+
+    def change(self, joined: Mapping[int, CompiledFilter], left: Collection[int] = ()) -> TableChange:
+        """Put filters in and take others out, by their targets; one that is replaced is in both. 5 us a new row."""
+        for target in left:
+            del self._filters[target]
+        self._filters.update(joined)
+        self._gone += len(left)
+        if self._coarse or 2 * self._gone > len(self._filters):  # coarse keys depend on all filters together
+            change = self._begin_anew()
         else:
-            leaving = _grouped(left)
-            changed = frozenset(chain(_keys(leaving), _keys(joined)))
-            self._rows = _replaced(self._rows, leaving, joined)
-        columns = frozenset(chain.from_iterable(map(columns_of, self._operands)))
-        table = BrokerTable(self._state, self._key_spec(), columns, self._rows, changed)
-        if self._coarse:
-            self._forget()  # which keys are left depends on all filters together
-        return table
+            change = self._changed(joined, left)
+        self._describe()
+        return change
 
-    def _add(self, targets: Sequence[tuple[int, CompiledFilter]], chosen: Mapping[Key, Key] | None = None) -> bool:
-        """Make the rows of these filters; False when there are more kinds of keys than there may be."""
-        self._coarse = chosen is not None
-        for target, compiled in targets:
-            made = []
+    def _changed(self, joined: Mapping[int, CompiledFilter], left: Collection[int]) -> TableChange:
+        gone = self._take_out(left)
+        made = self._add(joined)
+        if made is not None:
+            return TableChange(gone | _keys(made), _patterns(made))
+        anew = self._begin_anew()
+        return TableChange(gone | anew.keys, anew.patterns)
+
+    def _begin_anew(self) -> TableChange:
+        before = self._of_key.keys()
+        self._forget()
+        made = self._add(self._filters)
+        if made is None:
+            self._forget()
+            uses = Counter(row.signature.key for compiled in self._filters.values() for row in compiled.rows)
+            made = self._add(self._filters, choose(uses, keys_max=BROKER_KEYS_MAX))
+            assert made is not None, "chosen keys are not too many"
+            self._coarse = True
+        return TableChange(before | self._of_key.keys(), _patterns(made))
+
+    def _take_out(self, targets: Collection[int]) -> Set[object]:
+        """Take the rows of targets out; their keys."""
+        gone, keys = set(targets), _keys([self._made.pop(target) for target in targets])
+        for key in keys:
+            stay = [target for target in self._of_key[key] if target not in gone]
+            if stay:
+                self._of_key[key] = stay
+            else:
+                del self._of_key[key]
+        return keys
+
+    def _add(
+        self, filters: Mapping[int, CompiledFilter], chosen: Mapping[Key, Key] | None = None
+    ) -> Sequence[_Parts] | None:
+        """Make the rows of filters; None when there are more kinds of keys than there may be."""
+        added = []
+        for target, compiled in filters.items():
+            made: _Parts = []
             for row in compiled.rows:
                 plan = self._rows_of(row, chosen)
                 made.append((plan.pattern, plan.row(row, self._secrets)))
-            self._made[target] = compiled, made
             if len(self._keys) > BROKER_KEYS_MAX:
-                return False
-        return True
+                return None
+            self._made[target] = made
+            for key in {row[0] for _, row in made}:
+                self._of_key.setdefault(key, []).append(target)
+            added.append(made)
+        return added
+
+    @property
+    def rows(self) -> Rows:
+        """All rows."""
+        return _grouped(self._made.items())
+
+    def rows_of(self, keys: Set[object]) -> Rows:
+        """The rows of some keys."""
+        targets = dict.fromkeys(chain.from_iterable(self._of_key.get(key, ()) for key in keys))
+        return _grouped((target, [part for part in self._made[target] if part[1][0] in keys]) for target in targets)
 
     def _rows_of(self, row: PlanRow, chosen: Mapping[Key, Key] | None) -> _SignatureRows:
         identity = id(row.signature)
@@ -240,7 +270,7 @@ class BrokerTableBuilder:
         return _SignatureRows(
             pattern=self._patterns.setdefault(pattern, pattern),
             key=tuple(indexes),
-            state=key_state(self._state, number),
+            state=key_state(self.state, number),
             exact=signature.exact and whole,
             operands=tuple(self._operand(operand) for _, _, operand in tests),
             constants=tuple(index for test, index, _ in tests if takes_constant(test)),
@@ -249,11 +279,17 @@ class BrokerTableBuilder:
     def _operand(self, operand: Operand) -> int:
         return self._operands.setdefault(operand, len(self._operands))
 
-    def _key_spec(self) -> str:
+    def _describe(self) -> None:
+        """Write the key spec anew where filters have brought something to it."""
+        described = len(self._operands), len(self._keys)
+        if described == self._described:
+            return
+        self._described = described
         parts = [(self._operands[part.operand], _KINDS.index(part.kind), part.length) for part in self._parts]
         keys = [(number, [self._parts[part] for part in key]) for key, number in self._keys.items()]
         operands = [(operand.root, operand.form, _steps(operand)) for operand in self._operands]
-        return msgspec.json.encode({"operands": operands, "parts": parts, "keys": keys}).decode()
+        self.key_spec = msgspec.json.encode({"operands": operands, "parts": parts, "keys": keys}).decode()
+        self.columns = frozenset(chain.from_iterable(map(columns_of, self._operands)))
 
 
 def _grouped(filters: Iterable[tuple[int, _Parts]]) -> Rows:
@@ -272,27 +308,12 @@ def _grouped(filters: Iterable[tuple[int, _Parts]]) -> Rows:
     return rows
 
 
-def _replaced(rows: Rows, leaving: Rows, joined: Rows) -> Rows:
-    """The rows after some targets have left and others have joined; what is not concerned is shared, not copied."""
-    after = dict(rows)
-    for pattern in leaving.keys() | joined.keys():
-        some = dict(after.get(pattern, {}))
-        for row, targets in leaving.get(pattern, {}).items():
-            gone = set(targets)
-            left = [target for target in some.pop(row) if target not in gone]
-            if left:
-                some[row] = left
-        for row, targets in joined.get(pattern, {}).items():
-            some[row] = [*some.get(row, ()), *targets]
-        if some:
-            after[pattern] = some
-        else:
-            del after[pattern]
-    return after
+def _keys(filters: Iterable[_Parts]) -> Set[object]:
+    return {row[0] for parts in filters for _, row in parts}
 
 
-def _keys(rows: Rows) -> Iterator[object]:
-    return (row[0] for some in rows.values() for row in some)
+def _patterns(filters: Iterable[_Parts]) -> Collection[Pattern]:
+    return {id(pattern): pattern for parts in filters for pattern, _ in parts}.values()
 
 
 def _steps(operand: Operand) -> tuple[str, ...]:

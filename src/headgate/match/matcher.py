@@ -20,6 +20,7 @@ and later while they keep changing.
 from __future__ import annotations
 
 import gc
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -100,7 +101,7 @@ def fresh_run_number() -> int:
 class Settling:
     """Tells when a number has stopped changing, or has changed long enough to be taken up anyway.
 
-    The longer taking one up took the last time, the longer both are for the next one: MATCH_QUIET_S at most, and
+    The longer taking one up took the last time, the longer both are for the next one: MATCH_QUIET_S_MAX at most, and
     MATCH_CHANGING_S_MAX.
     """
 
@@ -108,11 +109,11 @@ class Settling:
         self._value: int | None = None
         self._settled: int | None = None
         self._since = self._changed = 0.0
-        self._quiet_s = limits.MATCH_QUIET_S
+        self._quiet_s = limits.MATCH_QUIET_S_MAX
         self._changing_s = limits.MATCH_CHANGING_S_MIN
 
     def taken_up(self, took_s: float) -> None:
-        self._quiet_s = min(took_s, limits.MATCH_QUIET_S)
+        self._quiet_s = min(max(limits.MATCH_QUIET_S_MIN, took_s), limits.MATCH_QUIET_S_MAX)
         changing_s = max(limits.MATCH_CHANGING_S_MIN, limits.MATCH_CHANGING_STARTS * took_s)
         self._changing_s = min(changing_s, limits.MATCH_CHANGING_S_MAX)
 
@@ -125,7 +126,13 @@ class Settling:
             self._since, self._settled = now, settled
         if self._value != value:
             self._value, self._changed = value, now
-        return now - self._changed >= self._quiet_s or now - self._since >= self._changing_s
+        return self.remaining_s(now) <= 0
+
+    def remaining_s(self, now: float) -> float:
+        """How long until it settles, if it does not change again."""
+        if self._value is None:
+            return math.inf
+        return min(self._changed + self._quiet_s, self._since + self._changing_s) - now
 
 
 class Backoff:
@@ -227,7 +234,7 @@ class Matcher:
             if self._link is None:
                 self._link = self._connect()
                 _log.info("connected to the dispatchers", address=repr(self._link.address))
-            for message in self._link.receive(limits.MATCH_POLL_S):
+            for message in self._link.receive(self._wait_s()):
                 self._receive(message)
             self._announce()
             self._check_runs()
@@ -321,7 +328,7 @@ class Matcher:
         running = self._in_force
         newest = self._newest()
         has_settled = newest is not None and self._settling.has_settled(self._desired, newest, now)
-        if self._candidate is not None or self._change is not None or not self._backoff.over(now):
+        if self._is_busy(now):
             return
         if running is None:
             self._start(link, link.resume)
@@ -330,6 +337,16 @@ class Matcher:
         elif now - self._started_at[running.number] >= limits.RUN_AGE_S_MAX:
             _log.info("starts the next run before the batch of this one ends", run=running.number)
             self._start(link, self._runner.ends)
+
+    def _is_busy(self, now: float) -> bool:
+        """Whether filters that change have to wait, however quiet they are."""
+        return self._candidate is not None or self._change is not None or not self._backoff.over(now)
+
+    def _wait_s(self) -> float:
+        """How long to wait for a message before the next look."""
+        now = self._clock()
+        remaining_s = math.inf if self._is_busy(now) else self._settling.remaining_s(now)
+        return min(limits.MATCH_POLL_S, max(limits.MATCH_QUIET_S_MIN, remaining_s))
 
     def _newest(self) -> int | None:
         """The newest generation that a run has or was asked for."""

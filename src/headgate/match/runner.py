@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 import structlog
 from pyspark.sql import SparkSession
 
-from headgate.filter.compile.plan import CompiledFilter
 from headgate.log.directory import LogDirectory
 from headgate.log.reader import end_offsets
 from headgate.match.dataframe import match_events
@@ -41,6 +40,8 @@ class SparkRunner:
         self._partitions = range(partitions)
         self._scratch = scratch
         self._wakeups = wakeups
+        self._routed: RoutingTable | None = None
+        """What the last table was made of."""
         self._last: int | None = None
         """The run that has the last table."""
 
@@ -51,7 +52,8 @@ class SparkRunner:
         """Start a run; a partition that `start` does not name starts at 0. Raises RunFailedError, SparkGoneError."""
         self._last = None
         with spark_errors(f"run {number} did not start"):
-            filters = self._tables.build(_targets(table), table.generation)
+            changed, self._routed = table.changed_since(self._routed), table
+            filters = self._tables.build(table.targets, table.generation, changed=changed)
         run = start_run(
             self._spark,
             lambda events: match_events(events, filters),
@@ -72,11 +74,8 @@ class SparkRunner:
         if number != self._last:
             return False
         with spark_errors(f"run {number} does not go on to generation {table.generation}"):
-            return self._tables.offer(_targets(table), table.generation)
-
-
-def _targets(table: RoutingTable) -> Iterator[tuple[int, str, CompiledFilter]]:
-    return ((target.id, target.broker, target.filter) for target in table.targets)
+            changed, self._routed = table.changed_since(self._routed), table
+            return self._tables.offer(table.targets, table.generation, changed=changed)
 
 
 def serve(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +19,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.filter.compile.plan import CompiledFilter, ConstantKind, Op
-from headgate.match.key_specs import BrokerTable, BrokerTableBuilder, Pattern, Row, takes_constant
+from headgate.match.key_specs import BrokerTable, Pattern, Row, Rows, takes_constant
 from headgate.match.keys import Secrets
 from headgate_api.limits import MATCH_OVERLAY_ROWS_MAX, PATTERNS_COMPILED_MAX
 
@@ -60,6 +60,23 @@ class CompiledPattern:
     constants: tuple[str, ...]
 
 
+class Filtered(Protocol):
+    """What a table needs of a target (`objects.kinds.routing.Target`)."""
+
+    @property
+    def broker(self) -> str: ...
+
+    @property
+    def filter(self) -> CompiledFilter: ...
+
+
+class Wanted(NamedTuple):
+    """A target that is nothing else."""
+
+    broker: str
+    filter: CompiledFilter
+
+
 @dataclass(frozen=True, slots=True)
 class _Base:
     """Rows that are broadcast once for many generations, kept in the JVM (`KeptRows`)."""
@@ -72,39 +89,18 @@ class _Base:
 
     def holds(self, patterns: Iterable[Pattern]) -> bool:
         """Whether rows of these patterns can stand over it, as exact as in a base of their own."""
-        known = {one.pattern for one in self.patterns}
-        return self.is_coarse or known.issuperset(patterns)
+        return self.is_coarse or {one.pattern for one in self.patterns}.issuperset(patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class _Overlaid:
     """What stands over a base: by pattern, all rows of keys that are not as in the base, and such keys without rows."""
 
-    rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]
-    empty: Sequence[object]
+    rows: _Grouped
+    empty: Collection[object]
 
 
 _NOTHING: Final = _Overlaid({}, [])
-
-
-def _overlaid(
-    base: _Base | None, rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]], changed: Set[object]
-) -> _Overlaid | None:
-    """The rows of changed keys; None when they need a new base, or it costs less than to carry so many along."""
-    if base is None or not base.holds(rows):
-        return None
-    rows_max = min(MATCH_OVERLAY_ROWS_MAX, base.row_count // 2)
-    if len(changed) > rows_max:
-        return None
-    found = {
-        pattern: [{row: targets for row, targets in some.items() if row[0] in changed} for some in groups]
-        for pattern, groups in rows.items()
-    }
-    found = {pattern: taken for pattern, groups in found.items() if (taken := [one for one in groups if one])}
-    if sum(len(some) for groups in found.values() for some in groups) > rows_max:
-        return None
-    there = {row[0] for groups in found.values() for some in groups for row in some}
-    return _Overlaid(found, [key for key in changed if key not in there])
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +116,13 @@ class MatchTable:
     patterns: tuple[CompiledPattern, ...]  # by number, the one with the most rows first
     columns: frozenset[str]  # those of events that a key spec reads
     secrets: Secrets
-    row_count: int
+    row_count: int  # of its base
     overlaid_rows: int  # how many of `rows` stand over those that an earlier generation broadcast; 0: it was none
+
+
+def wanted(targets: Iterable[tuple[int, str, CompiledFilter]]) -> dict[int, Wanted]:
+    """Targets by their numbers: number, its broker's name, its filter."""
+    return {target: Wanted(broker, compiled) for target, broker, compiled in targets}
 
 
 def build_table(
@@ -130,12 +131,12 @@ def build_table(
     *,
     patterns_max: int = PATTERNS_COMPILED_MAX,
 ) -> MatchTable:
-    """The broadcast tables of all filters; see `TableBuilder`."""
-    return TableBuilder(spark, patterns_max=patterns_max).build(targets)
+    """The table of targets: number (int32, not negative), its broker's name, its filter; see `TableBuilder`."""
+    return TableBuilder(spark, patterns_max=patterns_max).build(wanted(targets))
 
 
 class TableBuilder:
-    """Builds the table of one generation after the other; only filters that changed cost much.
+    """Builds the table of one generation after the other; only filters that changed cost anything.
 
     Sets on the session what the match depends on. The Spark plan holds `patterns_max` patterns at most.
     """
@@ -149,65 +150,114 @@ class TableBuilder:
             spark.conf.set(name, value)
         self._spark = spark
         self._patterns_max = patterns_max
-        self._known: dict[str, tuple[_Filters, BrokerTable, BrokerTableBuilder]] = {}
-        self._base: _Base | None = None
-        self._columns: frozenset[str] = frozenset()
-        """What the plan of the last table reads."""
-        self._changed: set[object] = set()
-        """Keys whose rows are not as in the base."""
-        self._numbered: dict[str, int] = {}
+        self._forget()
 
-    def build(self, targets: Iterable[tuple[int, str, CompiledFilter]], generation: int = 0) -> MatchTable:
-        """The table of these targets, for a new query: target (int32, not negative), its broker's name, its filter."""
-        base, self._base = self._base, None  # after a failure no row of it may count: what has changed is not known
-        tables, rows = self._updated(targets)
-        overlaid = _overlaid(base, rows, self._changed)
+    def _forget(self) -> None:
+        self._targets: Mapping[int, Filtered] | None = None
+        """Those of the last table; None: nothing is known."""
+        self._brokers: dict[str, BrokerTable] = {}
+        self._base: _Base | None = None
+        self._columns: frozenset[str] | None = None
+        """What the plan of the last table reads; None where it lacks something, and a query of another plan is due."""
+        self._changed: defaultdict[str, set[object]] = defaultdict(set)
+        """By broker, keys whose rows are not as in the base."""
+        self._untold: set[str] = set()
+        """Brokers whose key specs may be others than the JVM was told."""
+        self._numbers: dict[str, int] = {}
+        """Of key specs."""
+
+    def build(
+        self, targets: Mapping[int, Filtered], generation: int = 0, *, changed: Set[int] | None = None
+    ) -> MatchTable:
+        """The table of these targets (int32, not negative) for a new query.
+
+        `changed` has all that may differ from the targets of the last call; None: all are looked at.
+        """
+        self._take(targets, changed)
+        base, overlaid = self._base, self._overlaid()
         if base is None or overlaid is None:
-            base, overlaid = self._new_base(rows), _NOTHING
+            base, overlaid = self._new_base(), _NOTHING
         table = _arrow(base.patterns, overlaid.rows, overlaid.empty)
-        frame = self._spark.createDataFrame(table)
         name = str(next(self._tables))
-        kept = base.kept.table(name, generation, frame._jdf, self._brokers(base, tables))
-        self._base = base
-        self._columns = _columns(tables)
+        kept = base.kept.table(name, generation, _stream(table), self._news(base))
+        columns = frozenset(chain.from_iterable(one.columns for one in self._brokers.values()))
+        self._targets, self._base, self._columns = targets, base, columns
         return MatchTable(
-            name,
-            DataFrame(kept, self._spark),
-            base.patterns,
-            self._columns,
-            _SECRETS,
-            1 + sum(len(some) for groups in rows.values() for some in groups),
-            table.num_rows - 1,
+            name, DataFrame(kept, self._spark), base.patterns, columns, _SECRETS, 1 + base.row_count, table.num_rows - 1
         )
 
-    def offer(self, targets: Iterable[tuple[int, str, CompiledFilter]], generation: int) -> bool:
+    def offer(self, targets: Mapping[int, Filtered], generation: int, *, changed: Set[int] | None = None) -> bool:
         """Have the queries of the last table go on to these targets, each task between two events of its own.
 
         False where they cannot, because their plan lacks a pattern or a column: then `build` and a new query do it.
         """
-        base, self._base = self._base, None
-        tables, rows = self._updated(targets)
-        if base is None or not base.holds(rows) or not _columns(tables) <= self._columns:
-            self._base = base
+        self._take(targets, changed)
+        base = self._base
+        if base is None or self._columns is None:
+            self._targets = targets
             return False
-        overlaid = _overlaid(base, rows, self._changed)
+        overlaid = self._overlaid()
         if overlaid is None:
-            base, overlaid = self._renewed(base, rows), _NOTHING
-        frame = self._spark.createDataFrame(_arrow(base.patterns, overlaid.rows, overlaid.empty))
-        base.kept.offer(generation, frame._jdf, self._brokers(base, tables))
-        self._base = base
+            base, overlaid = self._renewed(base), _NOTHING
+        table = _arrow(base.patterns, overlaid.rows, overlaid.empty)
+        base.kept.offer(generation, _stream(table), self._news(base))
+        self._targets, self._base = targets, base
         return True
 
-    def _updated(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> tuple[_Tables, _Grouped]:
-        """The tables of all brokers, and their rows by pattern."""
-        tables = self._broker_tables(targets)
-        rows: defaultdict[Pattern, list[Mapping[Row, list[int]]]] = defaultdict(list)
-        for one in tables.values():
-            for pattern, some in one.rows.items():
-                rows[pattern].append(some)
-        return tables, rows
+    def _take(self, targets: Mapping[int, Filtered], changed: Set[int] | None) -> None:
+        """Bring the brokers' tables up to date.
 
-    def _new_base(self, rows: _Grouped) -> _Base:
+        `_targets` is none until what follows has gone well as well: after a failure all begins anew.
+        """
+        if (before := self._targets) is None:
+            self._forget()
+            before, changed = {}, None
+        self._targets = None
+        left: defaultdict[str, list[int]] = defaultdict(list)
+        joined: defaultdict[str, dict[int, CompiledFilter]] = defaultdict(dict)
+        for target in before.keys() | targets.keys() if changed is None else changed:
+            old, new = before.get(target), targets.get(target)
+            if old is not None and new is not None and old.broker == new.broker and old.filter is new.filter:
+                continue
+            if old is not None:
+                left[old.broker].append(target)
+            if new is not None:
+                joined[new.broker][target] = new.filter
+        for broker in left.keys() | joined.keys():
+            self._change(broker, joined[broker], left[broker])
+
+    def _change(self, broker: str, joined: Mapping[int, CompiledFilter], left: Sequence[int]) -> None:
+        table = self._brokers.get(broker)
+        if table is None:
+            table = self._brokers[broker] = BrokerTable(broker, _SECRETS)
+        change = table.change(joined, left)
+        self._changed[broker] |= change.keys
+        self._untold.add(broker)
+        if not table:
+            del self._brokers[broker]
+        if self._base is not None and not self._base.holds(change.patterns):
+            self._base = None
+        if self._columns is not None and not table.columns <= self._columns:
+            self._columns = None
+
+    def _overlaid(self) -> _Overlaid | None:
+        """The rows of changed keys; None when they need a new base, or it costs less than to carry so many along."""
+        if self._base is None:
+            return None
+        rows_max = min(MATCH_OVERLAY_ROWS_MAX, self._base.row_count // 2)
+        if sum(map(len, self._changed.values())) > rows_max:
+            return None
+        found: list[Rows] = []
+        empty: list[object] = []
+        for broker, keys in self._changed.items():
+            rows = self._brokers[broker].rows_of(keys) if broker in self._brokers else {}
+            found.append(rows)
+            empty += keys - {row[0] for some in rows.values() for row in some}
+        overlaid = _together(found)
+        return _Overlaid(overlaid, empty) if sum(_sizes(overlaid).values()) <= rows_max else None
+
+    def _new_base(self) -> _Base:
+        rows = self._rows()
         sizes = _sizes(rows)
         ranked = sorted(sizes, key=lambda pattern: (-sizes[pattern], pattern))
         whole = ranked if len(ranked) <= self._patterns_max else ranked[: self._patterns_max - 1]
@@ -215,76 +265,60 @@ class TableBuilder:
         patterns = list({one.pattern: one for one in patterns}.values()) or [_compiled(())]
         jvm = self._spark._jvm
         assert jvm is not None
-        frame = self._spark.createDataFrame(_arrow(patterns, rows))
-        kept = jvm.dev.headgate.connector.rows.KeptRows.of(frame._jdf)
-        self._changed = set()
+        stream = _stream(_arrow(patterns, rows))
+        kept = jvm.dev.headgate.connector.rows.KeptRows.of(self._spark._jsparkSession, stream)
         return _Base(tuple(patterns), len(whole) < len(ranked), sum(sizes.values()), kept, {})
 
-    def _renewed(self, base: _Base, rows: _Grouped) -> _Base:
+    def _renewed(self, base: _Base) -> _Base:
         """A base of the same patterns, for the same queries."""
-        base.kept.renew(self._spark.createDataFrame(_arrow(base.patterns, rows))._jdf)
-        self._changed = set()
+        rows = self._rows()
+        base.kept.renew(_stream(_arrow(base.patterns, rows)))
         return replace(base, row_count=sum(_sizes(rows).values()))
 
-    def _broker_tables(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> dict[str, BrokerTable]:
-        brokers: defaultdict[str, _Filters] = defaultdict(list)
-        for target, broker, compiled in targets:
-            brokers[broker].append((target, compiled))
-        known = self._known
-        self._known = {}
-        for broker, filters in brokers.items():
-            before = known.pop(broker, None)
-            builder = BrokerTableBuilder(broker, _SECRETS) if before is None else before[2]
-            if before is not None and _same(before[0], filters):
-                self._known[broker] = filters, before[1], builder
-            else:
-                table = builder.build(filters)
-                self._known[broker] = filters, table, builder
-                self._changed |= table.changed
-        for _, table, _ in known.values():
-            self._changed.update(row[0] for some in table.rows.values() for row in some)
-        return {broker: table for broker, (_, table, _) in self._known.items()}
+    def _rows(self) -> _Grouped:
+        """All rows, for a base: nothing stands over it yet."""
+        self._changed.clear()
+        return _together([one.rows for one in self._brokers.values()])
 
-    def _brokers(self, base: _Base, tables: _Tables) -> bytes:
+    def _news(self, base: _Base) -> bytes:
         """What has changed of the brokers' key specs since the base was told, as `rows/BrokerSpec.java` reads it."""
-        before, self._numbered = self._numbered, {}
-        for one in tables.values():
-            if one.key_spec not in self._numbered:
-                number = before.get(one.key_spec)
-                self._numbered[one.key_spec] = next(self._specs) if number is None else number
-        numbers = {name: self._numbered[one.key_spec] for name, one in tables.items()}
-        changed = {name: number for name, number in numbers.items() if base.told.get(name) != number}
-        texts = {number: tables[name].key_spec for name, number in changed.items()}
-        gone = [name for name in base.told if name not in numbers]
-        base.told.clear()
-        base.told.update(numbers)
-        return msgspec.json.encode(
-            {
-                "specs": list(texts.items()),
-                "brokers": [(name, number, tables[name].state) for name, number in changed.items()],
-                "gone": gone,
-            }
-        )
+        if len(self._numbers) > 2 * len(self._brokers):
+            used = {one.key_spec for one in self._brokers.values()}
+            self._numbers = {spec: number for spec, number in self._numbers.items() if spec in used}
+        specs: dict[int, str] = {}
+        brokers: list[tuple[str, int, int]] = []
+        gone: list[str] = []
+        for name in self._untold if base.told else self._brokers.keys() | self._untold:
+            table = self._brokers.get(name)
+            if table is None:
+                if base.told.pop(name, None) is not None:
+                    gone.append(name)
+                continue
+            number = self._numbers.get(table.key_spec)
+            if number is None:
+                number = self._numbers[table.key_spec] = next(self._specs)
+            if base.told.get(name) != number:
+                base.told[name] = number
+                specs[number] = table.key_spec
+                brokers.append((name, number, table.state))
+        self._untold.clear()
+        return msgspec.json.encode({"specs": list(specs.items()), "brokers": brokers, "gone": gone})
 
 
-_Filters = list[tuple[int, CompiledFilter]]
-_Tables = Mapping[str, BrokerTable]
 _Grouped = Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]
+"""By pattern, the rows of each broker."""
 
 
-def _columns(tables: _Tables) -> frozenset[str]:
-    """Columns of events that the key specs read."""
-    return frozenset(chain.from_iterable(one.columns for one in tables.values()))
+def _together(brokers: Iterable[Rows]) -> _Grouped:
+    rows: defaultdict[Pattern, list[Mapping[Row, list[int]]]] = defaultdict(list)
+    for one in brokers:
+        for pattern, some in one.items():
+            rows[pattern].append(some)
+    return rows
 
 
 def _sizes(rows: _Grouped) -> dict[Pattern, int]:
     return {pattern: sum(map(len, some)) for pattern, some in rows.items()}
-
-
-def _same(before: _Filters, now: _Filters) -> bool:
-    return len(before) == len(now) and all(
-        old == new and one is other for (old, one), (new, other) in zip(before, now, strict=True)
-    )
 
 
 def _compiled(pattern: Pattern) -> CompiledPattern:
@@ -304,11 +338,7 @@ def _compiled(pattern: Pattern) -> CompiledPattern:
     return CompiledPattern(pattern, tuple(column("operand") for _ in pattern), constants)
 
 
-def _arrow(
-    patterns: Sequence[CompiledPattern],
-    rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]],
-    empty: Sequence[object] = (),
-) -> pa.Table:
+def _arrow(patterns: Sequence[CompiledPattern], rows: _Grouped, empty: Collection[object] = ()) -> pa.Table:
     """All rows, in one chunk, rows of one key and pattern together: they are read together, and memory is slow.
 
     The rows of a pattern that is not compiled lose their residuals and become candidates. A key of `empty` has a row
@@ -358,3 +388,11 @@ def _batch(
         for name, kind in zip(schema.names, schema.types, strict=True)
     ]
     return pa.record_batch(arrays, schema=schema)
+
+
+def _stream(table: pa.Table) -> bytes:
+    """As `rows/KeptRows.java` reads it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())

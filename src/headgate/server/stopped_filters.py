@@ -143,7 +143,7 @@ class StoppedFiltersWatch:
     def _look(self, counts: dict[int, MatchCount]) -> None:
         if self._filters is None:
             self._filters = StoppedFilters(self._store.reports.stopped())
-        targets = [one for one in self._store.snapshot().targets if one.pull is None]
+        targets = [one for one in self._store.snapshot().targets.values() if one.pull is None]
         events = {broker: self._history.broker(path_of(broker)).received for broker in {one.broker for one in targets}}
         found = self._filters.look(
             (

@@ -111,7 +111,7 @@ class SubscriptionRegistry:
         self._states: dict[int, SubscriptionState] = {}
         self._by_name: dict[str, SubscriptionState] = {}
         self._saved = store.load()
-        self._started = False
+        self._table: RoutingTable | None = None
         self._dirty: set[int] = set()
         self._gone: set[int] = set()
         self._writing = asyncio.Lock()
@@ -134,20 +134,24 @@ class SubscriptionRegistry:
 
     def update(self, table: RoutingTable) -> None:
         """A new routing table; the first one is of the start, when nothing has been handed over yet."""
-        found = {target.id: target for target in table.targets if target.pull is not None}
-        for id_ in (self._states.keys() | self._saved.keys()) - found.keys():
-            self._gone.add(id_)
-            self._saved.pop(id_, None)
-            if (state := self._states.pop(id_, None)) is not None:
-                state.wake()
-        for id_, target in found.items():
-            if (state := self._states.get(id_)) is not None:
+        for id_ in table.changed_since(self._table) | self._saved.keys():
+            target, state = table.targets.get(id_), self._states.get(id_)
+            if target is None or target.pull is None:
+                self._forget(id_)
+            elif state is not None:
                 state.target = target
             else:
                 self._states[id_] = SubscriptionState(target, self._begin(id_), self._resources)
                 self._dirty.add(id_)
         self._by_name = {state.target.name: state for state in self._states.values()}
-        self._started = True
+        self._table = table
+
+    def _forget(self, id_: int) -> None:
+        saved, state = self._saved.pop(id_, None), self._states.pop(id_, None)
+        if saved is not None or state is not None:
+            self._gone.add(id_)
+        if state is not None:
+            state.wake()
 
     def _begin(self, id_: int) -> SavedCursor:
         """Where a subscription that is not in memory yet stands."""
@@ -157,7 +161,7 @@ class SubscriptionRegistry:
         # At the start an unknown one may have rows already: a target's first row is never before its making.
         # An acknowledgement meant for an earlier one, of this outbox or of this name, is stale.
         epoch = saved.epoch if saved is not None else id_ << _EPOCH_BITS
-        return SavedCursor(epoch=epoch + 1, next=outbox.end if self._started else 0)
+        return SavedCursor(epoch=epoch + 1, next=0 if self._table is None else outbox.end)
 
     # --- disk -----------------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ class PlainRun:
 
     def _wanted(self, table: RoutingTable) -> Wanted:
         wanted = defaultdict[str, list[tuple[int, int, Program]]](list)
-        for target in table.targets:
+        for target in table.targets.values():
             owner = dispatcher_of(target.id, len(self._link.endpoints))
             wanted[target.broker].append((owner, target.id, program(target.filter.cel)))
         return wanted

@@ -149,11 +149,13 @@ class OutboxQueries:
         self._config = config
         self._scratch = scratch
         self._tables = TableBuilder(spark)
+        self._routed: RoutingTable | None = None
 
     def build(self, table: RoutingTable) -> MatchTable:
         """The filters of a routing table as a table of Spark; raises RunFailedError, SparkGoneError."""
         with spark_errors(f"the filters of generation {table.generation} cannot be used"):
-            return self._tables.build((target.id, target.broker, target.filter) for target in table.targets)
+            changed, self._routed = table.changed_since(self._routed), table
+            return self._tables.build(table.targets, table.generation, changed=changed)
 
     def start(
         self,

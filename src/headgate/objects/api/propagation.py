@@ -106,7 +106,7 @@ class Propagation:
         broker = table.brokers.get(f"{namespace}/{name}")
         if broker is None:
             raise ObjectNotFoundError(Kind.BROKER, name)
-        targets = [target for target in table.targets if target.broker == broker]
+        targets = [target for target in table.targets.values() if target.broker == broker]
         filters = tuple(sorted(target.filter.cel for target in targets))
         with self._lock:
             turn = self._turns.setdefault(broker, threading.Lock())

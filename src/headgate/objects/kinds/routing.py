@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import msgspec
@@ -120,6 +120,14 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class RoutingStep:
+    """Ids of the targets that a table changed, added or lost from version `since` to the next one."""
+
+    since: int
+    changed: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class RoutingTable:
     """Everything routed, at one moment.
 
@@ -128,16 +136,34 @@ class RoutingTable:
             announces by `CounterTable.activate`. A change of subscriber or delivery does not move it.
         version: Version of the whole table: moves with every change of anything in it.
         brokers: Identities of the brokers that accept events, by `namespace/name`.
-        targets: Triggers whose subscriber has an address, and subscriptions, ordered by id.
+        targets: Triggers whose subscriber has an address, and subscriptions, by id.
         plans_outdated: How many of them have a plan of another version: its rows leave every event to cel-cpp until
             the front has compiled the filter anew.
+        steps: The last changes that led to it, the newest last.
     """
 
     generation: int
     version: int
     brokers: Mapping[str, str]
-    targets: tuple[Target, ...]
+    targets: Mapping[int, Target]
     plans_outdated: int = 0
+    steps: tuple[RoutingStep, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, generation: int, version: int, brokers: Mapping[str, str], targets: Iterable[Target]) -> RoutingTable:
+        """A table that knows nothing of earlier ones."""
+        return cls(generation, version, brokers, {target.id: target for target in targets})
+
+    def changed_since(self, before: RoutingTable | None) -> Set[int]:
+        """Ids of targets that may be others than in an earlier table of the same store, or be in one of them alone."""
+        if before is None:
+            return self.targets.keys()
+        if before is self:
+            return frozenset()
+        for number, step in enumerate(self.steps):
+            if step.since == before.version:
+                return frozenset().union(*(later.changed for later in self.steps[number:]))
+        return self.targets.keys() | before.targets.keys()
 
 
 @dataclass(frozen=True, slots=True)

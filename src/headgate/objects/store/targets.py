@@ -14,6 +14,7 @@ from headgate.objects.kinds.routing import (
     FINDINGS,
     DeliveryRules,
     PullRules,
+    RoutingStep,
     RoutingTable,
     Target,
     TargetFindings,
@@ -34,7 +35,7 @@ from headgate.objects.store.database import Table
 from headgate.objects.store.plans import PlanDecoder, WrittenFilter, encode_plan, outdated_plan
 from headgate.objects.store.rows import NAMED, Facts, KnownObjects, bump, bump_all, counter, public_url
 from headgate_api.event.names import identity, path_of
-from headgate_api.limits import REPORT_TEXT_CHARACTERS_MAX
+from headgate_api.limits import REPORT_TEXT_CHARACTERS_MAX, ROUTING_STEPS_MAX
 from headgate_api.objects.kinds import (
     Broker,
     DeliverySpec,
@@ -317,8 +318,12 @@ class SnapshotCache:
 
     def __init__(self) -> None:
         self._plans = PlanDecoder()
-        self._table = RoutingTable(0, -1, {}, ())
-        self._targets: dict[int, tuple[Target, DeliverySpec | None, bool]] = {}
+        self._table = RoutingTable.of(0, -1, {}, ())
+        self._targets: dict[int, Target] = {}
+        self._own: dict[int, tuple[DeliverySpec | None, bool]] = {}
+        """Of each target what it says of its deliveries itself, and whether it is ordered."""
+        self._changed: set[int] = set()
+        """Targets that are not as in the last table."""
         self._unrouted: set[int] = set()
         """Targets whose events can go nowhere, or whose filter no longer compiles: they are not in the table."""
         self._outdated: set[int] = set()
@@ -342,10 +347,19 @@ class SnapshotCache:
             generation=counter(connection, "desired_generation"),
             version=version,
             brokers=self._identities,
-            targets=tuple(self._targets[key][0] for key in sorted(self._targets)),
+            targets=dict(self._targets),
             plans_outdated=len(self._outdated),
+            steps=self._steps(),
         )
         return self._table
+
+    def _steps(self) -> tuple[RoutingStep, ...]:
+        """Those of the last table and the newest; none up to one of most targets: all are looked at then."""
+        step = RoutingStep(self._table.version, frozenset(self._changed))
+        self._changed.clear()
+        if 2 * len(step.changed) > len(self._targets):
+            return ()
+        return (*self._table.steps, step)[-ROUTING_STEPS_MAX:]
 
     def _read_brokers(self, url: str) -> None:
         """Takes up other brokers, or another address of the server, which deliveries may go by."""
@@ -355,10 +369,12 @@ class SnapshotCache:
         if url == self._public_url and _rules(self._brokers) == _rules(before):
             return
         self._public_url = url
-        for key, (target, own, ordered) in list(self._targets.items()):
+        for key, target in self._targets.items():
+            own, ordered = self._own[key]
             delivery = self._rules_of(target.name, path_of(target.broker), own, ordered=ordered)
             if delivery != target.delivery:
-                self._targets[key] = (dataclasses.replace(target, delivery=delivery), own, ordered)
+                self._changed.add(key)
+                self._targets[key] = dataclasses.replace(target, delivery=delivery)
 
     def _drop_deleted(self, connection: sqlite3.Connection) -> None:
         """Behind `_read_changed`: all that is stored is among what was read, so as many are the same."""
@@ -371,7 +387,9 @@ class SnapshotCache:
             self._drop(key)
 
     def _drop(self, key: int) -> None:
-        self._targets.pop(key, None)
+        if self._targets.pop(key, None) is not None:
+            self._changed.add(key)
+            del self._own[key]
         self._outdated.discard(key)
 
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
@@ -405,7 +423,8 @@ class SnapshotCache:
             target = Target(
                 key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs, ca, audience, bool(paused)
             )
-            self._targets[key] = (target, own, bool(ordered))
+            self._targets[key], self._own[key] = target, (own, bool(ordered))
+            self._changed.add(key)
 
     def _rules_of(self, trigger: str, broker_path: str, own: DeliverySpec | None, *, ordered: bool) -> DeliveryRules:
         """The trigger's rules as a whole, else the broker's as a whole (C20), with the sink's address."""

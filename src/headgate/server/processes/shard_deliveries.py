@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -116,9 +115,7 @@ class RoutingCache:
 
     def find(self, target: int) -> Target | None:
         """The target of an id, whichever dispatcher's it is."""
-        targets = self._whole.targets if self._whole is not None else ()
-        at = bisect_left(targets, target, key=lambda one: one.id)
-        return targets[at] if at < len(targets) and targets[at].id == target else None
+        return self._whole.targets.get(target) if self._whole is not None else None
 
     def rule_of(self, broker: str) -> FilterValueRule | None:
         """What the filter values of the events of a broker (its identity) are; may block. None when it is no more."""
@@ -139,12 +136,16 @@ class RoutingCache:
     def _own(self, table: RoutingTable) -> RoutingTable:
         if self._shard.count == 1:
             return table
-        own = tuple(target for target in table.targets if self._shard.owns(target.id))
+        own = dict(self._table.targets) if self._table is not None else {}
+        for id_ in table.changed_since(self._whole):
+            own.pop(id_, None)
+            if id_ in table.targets and self._shard.owns(id_):
+                own[id_] = table.targets[id_]
         return dataclasses.replace(table, targets=own)
 
 
 def _trigger(table: RoutingTable | None, name: str) -> Target | None:
-    targets = table.targets if table is not None else ()
+    targets = table.targets.values() if table is not None else ()
     return next((target for target in targets if target.name == name and target.pull is None), None)
 
 

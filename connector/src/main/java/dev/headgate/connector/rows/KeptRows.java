@@ -10,14 +10,16 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.arrow.ArrowConverters$;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.joins.HashedRelationBroadcastMode;
 import org.apache.spark.sql.execution.joins.LongHashedRelation;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CloseableIterator;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 import scala.Tuple2;
@@ -33,38 +35,46 @@ import scala.reflect.ClassTag$;
 public final class KeptRows {
   private final SparkSession spark;
   private final StructType schema;
+  private final UnsafeProjection flat;
   private Broadcast<LongHashedRelation> base;
   private final LiveRows live = new LiveRows();
   private Map<UTF8String, BrokerSpec> brokers = Map.of();
 
-  private KeptRows(SparkSession spark, StructType schema, Broadcast<LongHashedRelation> base) {
+  private KeptRows(SparkSession spark, byte[] rows) {
     this.spark = spark;
-    this.schema = schema;
-    this.base = base;
+    Tuple2<CloseableIterator<InternalRow>, StructType> read = ArrowConverters$.MODULE$.fromIPCStream(rows);
+    schema = read._2();
+    flat = UnsafeProjection.create(schema);
+    base = broadcast(spark.sparkContext(), hashed(read));
   }
 
-  /** Broadcasts rows, whose first column is the key, BIGINT; there must be some. */
-  public static KeptRows of(Dataset<Row> rows) {
-    SparkSession spark = (SparkSession) rows.sparkSession();
+  /** Broadcasts rows, an Arrow stream of at least one, whose first column is the key, BIGINT. */
+  public static KeptRows of(SparkSession spark, byte[] rows) {
     install(spark);
-    return new KeptRows(spark, rows.schema(), hashed(spark, rows));
+    return new KeptRows(spark, rows);
   }
 
   /** From the next generation on these are the base, in the same columns. */
-  public void renew(Dataset<Row> rows) {
-    check(rows);
-    base = hashed(spark, rows);
+  public void renew(byte[] rows) {
+    base = broadcast(spark.sparkContext(), hashed(rows));
   }
 
-  private static Broadcast<LongHashedRelation> hashed(SparkSession spark, Dataset<Row> rows) {
-    Tuple2<Object, Iterator<InternalRow>> found = plan(rows).executeCollectIterator();
-    LongHashedRelation hashed = (LongHashedRelation) mode().transform(found._2(), Option.apply(found._1()));
-    return broadcast(spark.sparkContext(), hashed);
+  /** Rows by their key. No query reads them: to plan one takes ten times as long as to read a few rows. */
+  private LongHashedRelation hashed(byte[] rows) {
+    return hashed(ArrowConverters$.MODULE$.fromIPCStream(rows));
   }
 
-  private void check(Dataset<Row> rows) {
-    if (!rows.schema().equals(schema)) {
-      throw new IllegalArgumentException("these rows have other columns: " + rows.schema());
+  private LongHashedRelation hashed(Tuple2<CloseableIterator<InternalRow>, StructType> read) {
+    try (CloseableIterator<InternalRow> rows = read._1()) {
+      if (!read._2().equals(schema)) {
+        throw new IllegalArgumentException("these rows have other columns: " + read._2());
+      }
+      Iterator<InternalRow> flatRows = rows.map(flat::apply);
+      return (LongHashedRelation) mode().transform(flatRows, Option.empty());
+    } catch (RuntimeException error) {
+      throw error;
+    } catch (Exception error) { // that close() may throw one is said by its interface alone
+      throw new IllegalStateException(error);
     }
   }
 
@@ -75,7 +85,7 @@ public final class KeptRows {
    * @param changed rows that count instead of the base's of the same keys, in the columns of the base; there must be some
    * @param brokers what has changed since the generation before, see {@link BrokerSpec#after}
    */
-  public Dataset<Row> table(String name, long generation, Dataset<Row> changed, byte[] brokers) {
+  public Dataset<Row> table(String name, long generation, byte[] changed, byte[] brokers) {
     Generation first = next(generation, changed, brokers);
     UTF8String table = UTF8String.fromString(name);
     Broadcast<GenerationRows> rows = broadcast(spark.sparkContext(), new GenerationRows(table, live.number, first));
@@ -85,14 +95,12 @@ public final class KeptRows {
   }
 
   /** Has the tasks of running queries over this base go on to a generation, each between two events. */
-  public void offer(long generation, Dataset<Row> changed, byte[] brokers) {
+  public void offer(long generation, byte[] changed, byte[] brokers) {
     live.offer(next(generation, changed, brokers));
   }
 
-  private Generation next(long number, Dataset<Row> changed, byte[] written) {
-    check(changed);
-    // A few rows are on the driver already, and to collect them all at once takes no job.
-    LongHashedRelation hashed = (LongHashedRelation) mode().transform(plan(changed).executeCollect());
+  private Generation next(long number, byte[] changed, byte[] written) {
+    LongHashedRelation hashed = hashed(changed);
     brokers = BrokerSpec.after(brokers, written);
     return new Generation(number, base, hashed, brokers);
   }
@@ -101,10 +109,6 @@ public final class KeptRows {
     return new HashedRelationBroadcastMode(
         CollectionConverters.asScala(List.<Expression>of(new BoundReference(0, DataTypes.LongType, false))).toSeq(),
         false);
-  }
-
-  private static SparkPlan plan(Dataset<Row> rows) {
-    return ((org.apache.spark.sql.classic.Dataset<Row>) rows).queryExecution().executedPlan();
   }
 
   private static <T> Broadcast<T> broadcast(SparkContext context, T value) {
