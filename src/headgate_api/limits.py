@@ -593,6 +593,9 @@ PATTERNS_COMPILED_MAX: Final = 64
 """Patterns of residual comparisons in the Spark plan; the rows of rarer ones are left to cel-cpp."""
 ROUTING_STEPS_MAX: Final = 64
 """Changes that a routing table knows of; who has an older table than these looks at all targets."""
+MATCH_LIKELY_ROWS_MAX: Final = 1_000
+"""A plan for so few rows also has the patterns that most filters consist of, so that the first one of each kind needs
+no new query. Beside many rows they would cost a fifth of the rate, and many filters have most patterns already."""
 MATCH_OVERLAY_ROWS_MAX: Final = 4_096
 """Rows of changed filters that stand over the broadcast table; above it, or half of the table, it is broadcast anew."""
 JVM_HEAP_MIB: Final = 2_048
@@ -607,7 +610,7 @@ RUN_AGE_S_MAX: Final = REAL_TIME_BATCH_S - 3_600
 """A run this old is replaced by another of the same generation: an hour is left for that to succeed."""
 MATCH_POLL_S: Final = 0.05
 """How often the matcher polls for changed filters and a stop; the dispatcher's messages wake it at once."""
-MATCH_QUIET_S_MIN: Final = 0.02
+MATCH_QUIET_S_MIN: Final = 0.01
 MATCH_QUIET_S_MAX: Final = 0.1
 """Changed filters are taken up when they have been quiet for as long as taking up the last ones took, between these: a
 client that applies fifty at once costs one change."""

@@ -91,7 +91,7 @@ class World:
 
     @property
     def target(self) -> int:
-        return next(target.id for target in self.store.snapshot().targets if target.name == "default/t")
+        return next(target.id for target in self.store.snapshot().targets.values() if target.name == "default/t")
 
     def ask(self, id_: str, name: str = "t", **more: Any) -> EventExplanation:
         key = ObjectKey(Kind.TRIGGER, "default", name)
@@ -232,7 +232,7 @@ def test_how_it_ended_as_long_as_that_is_known(world: World, ends: list[str], sa
     )
     world.store.counters.activate(world.store.desired_generation())
     Reconciler(world.store).step()
-    sunk = next(target.id for target in world.store.snapshot().targets if target.name == "default/sunk")
+    sunk = next(target.id for target in world.store.snapshot().targets.values() if target.name == "default/sunk")
     world.accept(event("1", amount=200))
     world.handed(world.match(0, target=sunk) + 2)
     remember(world, "failed", "")  # another target's
@@ -561,7 +561,7 @@ def test_all_triggers_of_a_broker_page_by_page(world: World) -> None:
     reconciler = Reconciler(world.store)
     reconciler.step()
     world.now_us += 5_000_000
-    targets = {target.name: target.id for target in world.store.snapshot().targets}
+    targets = {target.name: target.id for target in world.store.snapshot().targets.values()}
     world.accept(event("1", amount=200))
     world.now_us += 1_000
     rows = [(0, targets["default/all"], int(Verdict.MATCH)), (0, targets["default/t"], int(Verdict.MATCH))]

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match import key_specs
 from headgate.match import table as match_table
-from headgate.match.key_specs import BrokerTable, Rows
+from headgate.match.key_specs import LIKELY, BrokerTable, Rows
 from headgate.match.keys import Secrets
 from headgate.match.table import TableBuilder, build_table, wanted
 from headgate_api.event.model import DataKind, Event
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_filter
+from tests.filter.test_corpus import ROWS as CORPUS
 from tests.match.frames import BROKER, frame_of, verdicts
 from tests.support import times
 
@@ -122,10 +123,34 @@ def test_the_table_is_broadcast_anew_for_another_pattern_and_for_too_many_rows(
     assert overlaid() == 0
     del filters[0]
     assert overlaid() == 1  # a key without rows
-    filters[54] = compile_cel("data.n == 54 && data.m > 1")
+    filters[54] = compile_cel("data.n == 54 && data.m > 1 && data.k < 2")
     assert overlaid() == 0
-    filters[55] = compile_cel("data.n == 55 && data.k > 1")
+    filters[55] = compile_cel("data.n == 55 && data.k > 1 && data.m < 2")
     assert overlaid() == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("rows_max", "goes_on"), [(1, True), (0, False)])
+def test_a_small_table_goes_on_to_what_most_filters_compare(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, rows_max: int, goes_on: bool
+) -> None:
+    monkeypatch.setattr(match_table, "MATCH_LIKELY_ROWS_MAX", rows_max)
+    builder = TableBuilder(spark)
+    first, more = (
+        (n, BROKER, compile_cel(text)) for n, text in enumerate(("data.n == 1", "data.n == 2 && data.m > 2"))
+    )
+    builder.build(wanted([first]), 1)
+    assert builder.offer(wanted([first, more]), 2) is goes_on
+
+
+def test_most_filters_of_the_corpus_consist_of_likely_patterns() -> None:
+    likely = 0
+    for _, row in CORPUS:
+        table = BrokerTable(BROKER, SECRETS)
+        compiled = compile_filter(row.get("filter"), row.get("filters", ()))
+        likely += set(LIKELY).issuperset(table.change({1: compiled}).patterns)
+    assert likely >= len(CORPUS) / 2
+    assert len(set(LIKELY)) == len(LIKELY)
 
 
 @pytest.mark.spark

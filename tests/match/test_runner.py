@@ -200,11 +200,11 @@ def test_a_run_goes_on_only_where_its_plan_has_all_that_is_needed(
 
         start(1, table(1, "ce.type == 'a'", "data.n > 1"))
         assert runner.change(1, table(2, *(f"ce.type == '{n}' && data.m > {n}" for n in range(100))))
-        another_comparison = table(3, "data.n < 1")
+        another_comparison = table(3, "data.n < 1 && data.m < 1")
         assert not runner.change(1, another_comparison)
         start(2, another_comparison)
-        assert not runner.change(1, table(4, "data.n < 2")), "it is not the one that has the newest table"
-        assert runner.change(2, table(4, "data.n < 2"))
+        assert not runner.change(1, table(4, "data.n < 2 && data.m < 3")), "it is not the one that has the newest table"
+        assert runner.change(2, table(4, "data.n < 2 && data.m < 3"))
         another_column = table(5, "ce.subject == 'a' && data.n < 1")
         assert not runner.change(2, another_column)
         start(3, another_column)

@@ -111,5 +111,5 @@ def test_a_token_for_an_audience_is_the_only_one(admission: Admission) -> None:
     with pytest.raises(InvalidInputError, match=r"spec\.delivery\.auth\.bearer"):
         admission.create(Kind.TRIGGER, trigger(subscriber=subscriber, delivery=auth))
     admission.create(Kind.TRIGGER, trigger(subscriber=subscriber))
-    (target,) = (admission.store.counters.activate(1), admission.store.snapshot())[1].targets
+    (target,) = (admission.store.counters.activate(1), admission.store.snapshot())[1].targets.values()
     assert target.subscriber_audience == "https://crm.example/"

@@ -201,7 +201,8 @@ def test_a_trigger_shows_its_sink_or_its_brokers(admission: Admission) -> None:
     admission.merge(ObjectKey(Kind.BROKER, "default", "b"), {"spec": sink("http://dead/moved")})
     reconciler.step()
     assert shown("none") == ("http://dead/moved", "True")
-    assert store.snapshot().targets[0].delivery.dead_letter_uri == "http://dead/moved"
+    first, *_ = store.snapshot().targets.values()
+    assert first.delivery.dead_letter_uri == "http://dead/moved"
 
 
 @pytest.mark.parametrize("kind", [Kind.BROKER, Kind.TRIGGER])
@@ -279,7 +280,8 @@ def test_a_broker_made_anew_is_another_one(admission: Admission) -> None:
     second = admission.create(Kind.BROKER, broker("b")).obj.metadata.uid
     assert ready(store)[0] == "False"
     assert sources() == [served()] == [f"default/b/{second}"]
-    assert store.snapshot().generation == store.snapshot().targets[0].needs == 2
+    (target,) = store.snapshot().targets.values()
+    assert store.snapshot().generation == target.needs == 2
     reconciler.step()
     assert ready(store)[0] == "Unknown"
     admission.create(Kind.TRIGGER, trigger("t2", broker="b"))

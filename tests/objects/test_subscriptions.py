@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.objects.api.admission import Admission
-from headgate.objects.kinds.routing import PullRules
+from headgate.objects.kinds.routing import PullRules, RoutingTable, Target
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.store import Store
 from headgate_api.objects.errors import InvalidObjectError, MalformedObjectError
@@ -37,7 +37,7 @@ def test_it_is_routed_without_an_address_and_its_name_is_its_own(admission: Admi
     )
     table = admission.store.snapshot()
     assert table.generation == before + 1
-    of_trigger, pulled = table.targets
+    of_trigger, pulled = table.targets.values()
     assert (of_trigger.name, of_trigger.pull) == ("default/same", None)
     assert (pulled.name, pulled.subscriber_uri) == ("default/same", "")
     assert pulled.pull is not None
@@ -49,26 +49,31 @@ def test_it_is_routed_without_an_address_and_its_name_is_its_own(admission: Admi
     assert admission.store.desired_generation() == before + 2
 
 
+def only(table: RoutingTable) -> Target:
+    (target,) = table.targets.values()
+    return target
+
+
 def test_a_change_of_type_moves_no_generation_a_change_of_filter_does(admission: Admission) -> None:
     admission.create(Kind.SUBSCRIPTION, subscription())
     first = admission.store.snapshot()
     admission.apply(subscription(type="failover"))
     second = admission.store.snapshot()
-    assert (second.generation, second.targets[0].id) == (first.generation, first.targets[0].id)
+    assert (second.generation, only(second).id) == (first.generation, only(first).id)
     assert second.version > first.version
-    before, pull = first.targets[0].pull, second.targets[0].pull
+    before, pull = only(first).pull, only(second).pull
     assert before is not None
     assert pull == PullRules("failover", filter_id=before.filter_id)
     admission.apply(subscription(type="failover", filter={"attributes": {"type": "a"}}))
     third = admission.store.snapshot()
-    assert (third.generation, third.targets[0].id) == (first.generation + 1, first.targets[0].id)
-    assert third.targets[0].needs == third.generation
-    changed = third.targets[0].pull
+    assert (third.generation, only(third).id) == (first.generation + 1, only(first).id)
+    assert only(third).needs == third.generation
+    changed = only(third).pull
     assert changed is not None
     assert changed.filter_id != before.filter_id
     admission.apply(subscription(type="failover", filter={"attributes": {"type": "a"}}, filterFrom="0:5"))
     fourth = admission.store.snapshot()
-    pull = fourth.targets[0].pull
+    pull = only(fourth).pull
     assert pull is not None
     assert (fourth.generation, pull.history) == (third.generation, "0:5")
     assert pull.filter_id not in (before.filter_id, changed.filter_id)
@@ -92,7 +97,7 @@ def test_tags_of_consumer_metadata_stand_beside_the_filters(admission: Admission
     assert '"hot"' in two
     without = admission.create(Kind.SUBSCRIPTION, subscription("d", consumerMetadata={"team": "blue"}))
     assert without.obj.metadata.name == "d"
-    assert admission.store.snapshot().targets[-1].filter.cel == "true"
+    assert [*admission.store.snapshot().targets.values()][-1].filter.cel == "true"
 
 
 @pytest.mark.parametrize(

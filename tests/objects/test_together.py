@@ -164,7 +164,9 @@ def test_another_writer_comes_between(store: Store, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(store, "found", late)
     outcome = "created" if between == "delete" else "configured"
     assert words(applied(store, wanting("t1", "ours"), wanting("t2"))) == [outcome, "created"]
-    assert [one.filter.cel for one in store.snapshot().targets if one.name == "default/t1"] == ['ce.type == "ours"']
+    assert [one.filter.cel for one in store.snapshot().targets.values() if one.name == "default/t1"] == [
+        'ce.type == "ours"'
+    ]
 
 
 def test_nothing_is_stored_by_a_dry_run(store: Store) -> None:

@@ -111,7 +111,10 @@ def test_everybody_who_must_know_knows_how_long_a_broker_keeps_events(tmp_path: 
     def kept() -> set[int | None]:
         served = store.served("default/b")
         assert served is not None
-        return {served.rule.retention_us, *(target.delivery.retention_us for target in store.snapshot().targets)}
+        return {
+            served.rule.retention_us,
+            *(target.delivery.retention_us for target in store.snapshot().targets.values()),
+        }
 
     assert kept() == {86_401 * US}
     key = ObjectKey(Kind.BROKER, "default", "b")

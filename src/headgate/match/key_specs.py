@@ -25,6 +25,7 @@ from headgate.filter.compile.plan import (
     Form,
     KeyKind,
     KeyPart,
+    Op,
     Operand,
     PlanRow,
     Residual,
@@ -89,6 +90,25 @@ Pattern = tuple[Residual, ...]
 """Residual comparisons, each at a form of `ANYWHERE`, sorted."""
 ANYWHERE: Final = Operand(Root.DATA, ())
 """Stands for the operand of a residual in a pattern; its form is that of the real one."""
+
+
+def _test(op: Op, kind: ConstantKind, *, negated: bool = False) -> Residual:
+    return Residual(ANYWHERE, op, kind, negated)
+
+
+_HAS: Final = _test(Op.HAS, ConstantKind.NONE)
+_ORDERS: Final = (Op.LT, Op.LE, Op.GT, Op.GE)
+LIKELY: Final[tuple[Pattern, ...]] = (
+    (),
+    (_HAS,),
+    (_test(Op.HAS, ConstantKind.NONE, negated=True),),
+    *((_test(op, ConstantKind.NUMBER),) for op in _ORDERS),
+    *(tuple(sorted((_test(op, ConstantKind.NUMBER), _HAS))) for op in _ORDERS),
+    *((_test(op, ConstantKind.STRING),) for op in (Op.STARTS, Op.ENDS, Op.CONTAINS)),
+    *((_test(op, ConstantKind.STRING, negated=True),) for op in (Op.EQ, Op.IN)),
+    tuple(sorted((_test(Op.STARTS, ConstantKind.STRING), _HAS))),
+)
+"""What most filters of the corpus consist of."""
 
 Row = tuple[object, ...]
 """row_key, row_check, exact, the number of each residual's operand, each residual's constant if it takes one."""

@@ -19,9 +19,9 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.filter.compile.plan import CompiledFilter, ConstantKind, Op
-from headgate.match.key_specs import BrokerTable, Pattern, Row, Rows, takes_constant
+from headgate.match.key_specs import LIKELY, BrokerTable, Pattern, Row, Rows, takes_constant
 from headgate.match.keys import Secrets
-from headgate_api.limits import MATCH_OVERLAY_ROWS_MAX, PATTERNS_COMPILED_MAX
+from headgate_api.limits import MATCH_LIKELY_ROWS_MAX, MATCH_OVERLAY_ROWS_MAX, PATTERNS_COMPILED_MAX
 
 _SETTINGS: Final = {
     # Many patterns make many columns; above this number Spark would give up whole-stage code generation.
@@ -260,14 +260,18 @@ class TableBuilder:
         rows = self._rows()
         sizes = _sizes(rows)
         ranked = sorted(sizes, key=lambda pattern: (-sizes[pattern], pattern))
-        whole = ranked if len(ranked) <= self._patterns_max else ranked[: self._patterns_max - 1]
-        patterns = [_compiled(pattern) for pattern in (whole if len(whole) == len(ranked) else [*whole, ()])]
-        patterns = list({one.pattern: one for one in patterns}.values()) or [_compiled(())]
+        is_coarse = len(ranked) > self._patterns_max
+        row_count = sum(sizes.values())
+        if is_coarse:
+            ranked = [*ranked[: self._patterns_max - 1], ()]
+        elif row_count <= MATCH_LIKELY_ROWS_MAX:
+            ranked = [*ranked, *LIKELY][: self._patterns_max]
+        patterns = [_compiled(pattern) for pattern in dict.fromkeys(ranked)] or [_compiled(())]
         jvm = self._spark._jvm
         assert jvm is not None
         stream = _stream(_arrow(patterns, rows))
         kept = jvm.dev.headgate.connector.rows.KeptRows.of(self._spark._jsparkSession, stream)
-        return _Base(tuple(patterns), len(whole) < len(ranked), sum(sizes.values()), kept, {})
+        return _Base(tuple(patterns), is_coarse, row_count, kept, {})
 
     def _renewed(self, base: _Base) -> _Base:
         """A base of the same patterns, for the same queries."""

@@ -17,6 +17,6 @@ import org.apache.spark.unsafe.types.UTF8String;
 record Generation(
     long number,
     Broadcast<LongHashedRelation> base,
-    LongHashedRelation changed,
+    ChangedRows changed,
     Map<UTF8String, BrokerSpec> brokers)
     implements Serializable {}

@@ -73,7 +73,7 @@ public final class GenerationRows extends LongHashedRelation {
   /** Without the base, which is counted as a broadcast of its own. */
   @Override
   public long estimatedSize() {
-    return first.changed().estimatedSize();
+    return first.changed().bytes();
   }
 
   @Override
@@ -107,26 +107,20 @@ public final class GenerationRows extends LongHashedRelation {
     return first;
   }
 
-  /** Every row of the first generation, copied. */
+  /** Every row of the first generation. */
   List<InternalRow> rows() {
     List<InternalRow> found = new ArrayList<>();
-    LongHashedRelation changed = first.changed().asReadOnlyCopy();
+    ChangedRows changed = first.changed();
     LongHashedRelation base = first.base().value().asReadOnlyCopy();
-    for (Iterator<InternalRow> keys = changed.keys(); keys.hasNext(); ) {
-      copy(changed.get(keys.next().getLong(0)), found);
-    }
+    changed.forEach((key, rows) -> found.addAll(List.of(rows)));
     for (Iterator<InternalRow> keys = base.keys(); keys.hasNext(); ) {
       long key = keys.next().getLong(0);
-      if (changed.get(key) == null) {
-        copy(base.get(key), found);
+      if (!changed.has(key)) {
+        for (Iterator<InternalRow> rows = base.get(key); rows.hasNext(); ) {
+          found.add(rows.next().copy());
+        }
       }
     }
     return found;
-  }
-
-  private static void copy(Iterator<InternalRow> rows, List<InternalRow> to) {
-    while (rows.hasNext()) {
-      to.add(rows.next().copy());
-    }
   }
 }

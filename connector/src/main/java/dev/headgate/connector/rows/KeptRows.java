@@ -3,6 +3,7 @@ package dev.headgate.connector.rows;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.function.BiFunction;
 import org.apache.spark.SparkContext;
 import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.Dataset;
@@ -42,10 +43,9 @@ public final class KeptRows {
 
   private KeptRows(SparkSession spark, byte[] rows) {
     this.spark = spark;
-    Tuple2<CloseableIterator<InternalRow>, StructType> read = ArrowConverters$.MODULE$.fromIPCStream(rows);
-    schema = read._2();
+    schema = read(rows, (found, columns) -> columns);
     flat = UnsafeProjection.create(schema);
-    base = broadcast(spark.sparkContext(), hashed(read));
+    renew(rows);
   }
 
   /** Broadcasts rows, an Arrow stream of at least one, whose first column is the key, BIGINT. */
@@ -56,21 +56,27 @@ public final class KeptRows {
 
   /** From the next generation on these are the base, in the same columns. */
   public void renew(byte[] rows) {
-    base = broadcast(spark.sparkContext(), hashed(rows));
+    LongHashedRelation hashed =
+        read(
+            rows,
+            (found, columns) -> {
+              check(columns);
+              return (LongHashedRelation) mode().transform(found.map(flat::apply), Option.empty());
+            });
+    base = broadcast(spark.sparkContext(), hashed);
   }
 
-  /** Rows by their key. No query reads them: to plan one takes ten times as long as to read a few rows. */
-  private LongHashedRelation hashed(byte[] rows) {
-    return hashed(ArrowConverters$.MODULE$.fromIPCStream(rows));
+  private void check(StructType columns) {
+    if (!columns.equals(schema)) {
+      throw new IllegalArgumentException("these rows have other columns: " + columns);
+    }
   }
 
-  private LongHashedRelation hashed(Tuple2<CloseableIterator<InternalRow>, StructType> read) {
+  /** No query reads rows: to plan one takes ten times as long as to read a few. */
+  private static <T> T read(byte[] arrow, BiFunction<Iterator<InternalRow>, StructType, T> then) {
+    Tuple2<CloseableIterator<InternalRow>, StructType> read = ArrowConverters$.MODULE$.fromIPCStream(arrow);
     try (CloseableIterator<InternalRow> rows = read._1()) {
-      if (!read._2().equals(schema)) {
-        throw new IllegalArgumentException("these rows have other columns: " + read._2());
-      }
-      Iterator<InternalRow> flatRows = rows.map(flat::apply);
-      return (LongHashedRelation) mode().transform(flatRows, Option.empty());
+      return then.apply(rows, read._2());
     } catch (RuntimeException error) {
       throw error;
     } catch (Exception error) { // that close() may throw one is said by its interface alone
@@ -100,9 +106,15 @@ public final class KeptRows {
   }
 
   private Generation next(long number, byte[] changed, byte[] written) {
-    LongHashedRelation hashed = hashed(changed);
+    ChangedRows rows =
+        read(
+            changed,
+            (found, columns) -> {
+              check(columns);
+              return new ChangedRows(found, flat);
+            });
     brokers = BrokerSpec.after(brokers, written);
-    return new Generation(number, base, hashed, brokers);
+    return new Generation(number, base, rows, brokers);
   }
 
   static HashedRelationBroadcastMode mode() {

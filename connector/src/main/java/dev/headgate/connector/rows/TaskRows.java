@@ -20,7 +20,7 @@ public final class TaskRows {
   private final LiveRows live;
   private Generation generation;
   private LongHashedRelation base;
-  private LongHashedRelation changed;
+  private ChangedRows changed;
 
   private TaskRows(LiveRows live, Generation generation) {
     this.live = live;
@@ -50,7 +50,7 @@ public final class TaskRows {
   private void take(Generation newer) {
     generation = newer;
     base = newer.base().value().asReadOnlyCopy();
-    changed = newer.changed().asReadOnlyCopy();
+    changed = newer.changed();
   }
 
   /** Whether there is a newer generation. */
