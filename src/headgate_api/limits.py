@@ -1192,6 +1192,10 @@ REPORT_TEXT_CHARACTERS_MAX: Final = 1_000
 """A text in what was found of a target: errors may quote events."""
 ROUTING_POLL_S: Final = 0.05
 """How often the control store is polled while it changes, and where the kernel does not tell of writes to it."""
+STORE_SOON_S: Final = 0.002
+"""When the first look after a write comes; each later one waits as long again as it has been since the write."""
+STORE_SILENCE_S: Final = 0.02
+"""A write is a first one after so long without any: who writes hundreds a second has nobody look at each."""
 STORE_QUICK_S: Final = 2.0
 """How long after a write to it: until its commit is visible, even where syncing it takes long."""
 STORE_LOOK_S: Final = 1.0

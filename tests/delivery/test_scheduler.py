@@ -24,7 +24,7 @@ from headgate.delivery.retry import Answer, Outcome
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.event.trace import Context
-from headgate.objects.kinds.routing import RoutingTable
+from headgate.objects.kinds.routing import RoutingStep, RoutingTable
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.outbox.writer import OutboxChunk, RowGroup
 from headgate_api import limits
@@ -331,7 +331,8 @@ def test_a_paused_target_keeps_what_comes_and_goes_on_in_order() -> None:
 
         def route(version: int, *, paused: bool) -> None:
             one = dataclasses.replace(target(1, "1", ordered=True, parallelism=1), paused=paused)
-            scheduler.update(RoutingTable.of(1, version, {}, (one, target(2, "2"))))
+            step = RoutingStep(version - 1, frozenset({1}))
+            scheduler.update(RoutingTable(1, version, {}, {1: one, 2: target(2, "2")}, steps=(step,)))
 
         def came(url: str) -> list[str]:
             return [id_ for at, id_ in subscribers.delivered if at == url]

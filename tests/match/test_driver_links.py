@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from headgate.match.driver_link import DriverLink, DriverLinks, LinkAddress, Message
 from headgate.match.errors import DriverLinkError
+from headgate.objects.store.database import StoreWrites
 from headgate.outbox.link_format import LinkEndpoint, RunActive, RunRejected
 from tests.match.fakes import TOKEN, FakeDispatcher, address_of
 from tests.support import eventually
@@ -102,3 +105,16 @@ def test_one_that_does_not_listen_leaves_no_connection_behind() -> None:
 def test_an_address_is_shown_without_the_token() -> None:
     address = LinkAddress((LinkEndpoint("127.0.0.1", 1), LinkEndpoint("127.0.0.1", 2)), TOKEN)
     assert repr(address) == "LinkAddress(127.0.0.1:1, 127.0.0.1:2)"
+
+
+def test_a_write_to_the_store_ends_a_wait(tmp_path: Path) -> None:
+    log = tmp_path / "control.db-wal"
+    log.write_bytes(b"")
+    writes = StoreWrites(tmp_path / "control.db")
+    with FakeDispatcher() as dispatcher:
+        links = DriverLinks.connect(address_of(dispatcher), writes)
+        log.write_bytes(b"x")
+        assert links.receive(10) == []
+        assert writes.are_recent(time.monotonic()), "it was heard"
+        links.close()
+    writes.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from headgate.objects.store import database
+from headgate.objects.store.database import StoreWrites
 from headgate.objects.store.store import Store
 from headgate_api import limits
 
 WRITE = """
 import sys
 from pathlib import Path
+from headgate.objects.store.database import StoreWrites
 from headgate.objects.store.store import Store
 store = Store.open(Path(sys.argv[1]))
 for line in sys.stdin:
@@ -27,8 +30,9 @@ for line in sys.stdin:
 async def settled(store: Store) -> None:
     """What opening the store wrote is no longer news."""
     await store.change_watch.pause()
-    while (left := store.change_watch._quick_until - asyncio.get_running_loop().time()) > 0:
-        await asyncio.sleep(left)
+    await asyncio.sleep(limits.STORE_QUICK_S)
+    while store.change_watch._writes.are_recent(asyncio.get_running_loop().time()):
+        await asyncio.sleep(0.1)
 
 
 def test_a_write_of_another_process_ends_the_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,3 +87,33 @@ def test_the_store_is_looked_at_all_the_same_where_the_kernel_does_not_tell(
 
 def test_a_file_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
     assert database._watched(tmp_path / "none") == -1
+
+
+def test_the_looks_after_a_write_are_ever_further_apart(tmp_path: Path) -> None:
+    writes = StoreWrites(tmp_path / "none")
+    assert writes.watch == -1
+    writes._first, now, looks = 100.0, 100.0, list[float]()
+    while now < 100.3:
+        looks.append(writes.next_look_s(now))
+        now += looks[-1]
+    assert looks[0] == limits.STORE_SOON_S
+    assert looks == sorted(looks)
+    assert looks[-1] == limits.ROUTING_POLL_S
+
+
+def test_who_writes_all_the_time_has_nobody_look_at_each_write(tmp_path: Path) -> None:
+    log = tmp_path / "control.db-wal"
+    log.write_bytes(b"")
+    writes = StoreWrites(tmp_path / "control.db")
+    for number in range(100):
+        log.write_bytes(b"x")
+        assert select.select([writes.watch], [], [], 5) == ([writes.watch], [], [])
+        writes.hear(1_000 + number * limits.STORE_SILENCE_S * 0.9)
+        assert select.select([writes.watch], [], [], 0) == ([], [], [])
+    now = 1_000 + 100 * limits.STORE_SILENCE_S
+    assert writes.next_look_s(now) == limits.ROUTING_POLL_S
+    assert writes.are_recent(now)
+    log.write_bytes(b"y")
+    writes.hear(now + 1)
+    assert writes.next_look_s(now + 1) == limits.STORE_SOON_S
+    writes.close()

@@ -108,7 +108,7 @@ LIKELY: Final[tuple[Pattern, ...]] = (
     *((_test(op, ConstantKind.STRING, negated=True),) for op in (Op.EQ, Op.IN)),
     tuple(sorted((_test(Op.STARTS, ConstantKind.STRING), _HAS))),
 )
-"""What most filters of the corpus consist of."""
+"""All that more than half of the corpus of filters consists of."""
 
 Row = tuple[object, ...]
 """row_key, row_check, exact, the number of each residual's operand, each residual's constant if it takes one."""

@@ -108,7 +108,7 @@ def serve(
     matcher = Matcher(
         routing,
         SparkRunner(spark, log, partitions, scratch, run_directory),
-        partial(DriverLinks.published, run_directory, token, dispatchers),
+        partial(DriverLinks.published, run_directory, token, dispatchers, routing.writes()),
         on_active=routing.counters.activate,
         on_ready=on_ready,
         on_note=on_note,

@@ -189,7 +189,7 @@ def run(context: child.Context) -> None:
         matcher = Matcher(
             store,
             PlainRunner(LogDirectory(settings.log_directory, settings.on_corrupt), settings.partitions),
-            partial(DriverLinks.published, settings.run_directory, context.token, settings.dispatchers),
+            partial(DriverLinks.published, settings.run_directory, context.token, settings.dispatchers, store.writes()),
             on_active=store.counters.activate,
             on_ready=report.ready,
             on_note=report.note,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import math
 import os
 import queue
 import sqlite3
@@ -220,52 +221,86 @@ _IN_MODIFY: Final = 0x2
 _EVENTS_BYTES: Final = 4_096
 
 
+class StoreWrites:
+    """Writes to the store, of which the kernel tells (inotify on SQLite's write-ahead log), and when to look for them.
+
+    Every commit begins with a write, and is visible later: each look after a write comes after as long again as it has
+    been since then, up to ROUTING_POLL_S. `watch` is a descriptor that is readable after a write; -1 where the kernel
+    has none for us.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self.watch = _watched(Path(f"{database}-wal"))
+        self._first = self._last = -math.inf  # of those that came one after the other
+
+    def hear(self, now_s: float) -> None:
+        """`watch` was readable."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.watch, _EVENTS_BYTES):
+                pass
+        if now_s - self._last > limits.STORE_SILENCE_S:
+            self._first = now_s
+        self._last = now_s
+
+    def are_recent(self, now_s: float) -> bool:
+        """Whether what was written may not be visible yet."""
+        return now_s - self._last < limits.STORE_QUICK_S
+
+    def next_look_s(self, now_s: float) -> float:
+        """How long to wait for the next look."""
+        return min(limits.ROUTING_POLL_S, max(limits.STORE_SOON_S, now_s - self._first))
+
+    def close(self) -> None:
+        if self.watch >= 0:
+            os.close(self.watch)
+            self.watch = -1
+
+
 class StoreChanges:
     """The pause between two looks at the store; shared by all who follow it on one event loop.
 
-    The kernel tells of writes to SQLite's write-ahead log (inotify), which every commit begins with. What is written is
-    not visible yet, so the looks that follow are close together. Where the kernel does not tell they always are.
+    While writes are recent the looks are close together; where the kernel does not tell of writes they always are.
     """
 
     def __init__(self, path: Path) -> None:
-        self._log = Path(f"{path}-wal")
-        self._watch = -1
+        self._path = path
+        self._writes: StoreWrites | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._written = asyncio.Event()
-        self._quick_until = 0.0
+        self._began = 0.0
 
     async def pause(self) -> None:
         """Wait until the next look at the store is due."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self.close()
-            self._loop, self._written, self._quick_until = loop, asyncio.Event(), loop.time() + limits.STORE_QUICK_S
-        if self._watch < 0:
-            self._begin(loop)
-        if self._watch < 0 or loop.time() < self._quick_until:
-            await asyncio.sleep(limits.ROUTING_POLL_S)
+        writes = self._writes
+        if loop is not self._loop or writes is None or writes.watch < 0:
+            writes = self._begin(loop)
+        now = loop.time()
+        is_new = now - self._began < limits.STORE_QUICK_S
+        if writes.watch < 0 or is_new or writes.are_recent(now):
+            await asyncio.sleep(writes.next_look_s(now))
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limits.STORE_LOOK_S):
                 await self._written.wait()
 
     def close(self) -> None:
-        if self._watch >= 0:
+        if self._writes is not None and self._writes.watch >= 0:
             if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(self._watch)
-            os.close(self._watch)
-            self._watch = -1
+                self._loop.remove_reader(self._writes.watch)
+            self._writes.close()
+        self._writes = None
 
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._watch = _watched(self._log)
-        if self._watch >= 0:
-            loop.add_reader(self._watch, self._hear)
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> StoreWrites:
+        self.close()
+        self._loop, self._written, self._began = loop, asyncio.Event(), loop.time()
+        self._writes = writes = StoreWrites(self._path)
+        if writes.watch >= 0:
+            loop.add_reader(writes.watch, self._hear, writes)
+        return writes
 
-    def _hear(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self._watch, _EVENTS_BYTES):
-                pass
-        self._quick_until = asyncio.get_running_loop().time() + limits.STORE_QUICK_S
+    def _hear(self, writes: StoreWrites) -> None:
+        writes.hear(asyncio.get_running_loop().time())
         written, self._written = self._written, asyncio.Event()
         written.set()
 
