@@ -19,6 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from headgate.outbox.shards import dispatcher_of
 from headgate.storage.files import directories_of
 from headgate.subscriptions.store import SubscriptionStore
 from headgate.testing.server import START_S_MAX, Server, parts_of
+from headgate_api.errors import HeadgateError
 from tests import support
 from tests.delivery import harness
 from tests.support import eventually, times
@@ -57,6 +59,8 @@ RATE_PER_S = times(50, 100)
 CONNECTIONS = 4
 KEYS = 8
 ACK_TIMEOUT_S = 2
+CHANGE_S_MAX = 0.5
+"""Between two changes of filters."""
 FAULTS = {"error": 0.15, "hang": 0.05, "reset": 0.1}
 """How often an attempt at a faulty subscriber meets what."""
 DOWN = (OSError, http.client.HTTPException)
@@ -104,6 +108,7 @@ class Outcome:
         buried: Per faulty trigger, numbers of the dead letters that came, with how often.
         consumers: Per subscription.
         cursors: After each kill, the positions on disk by name.
+        changes: How many more triggers were in force for a while.
     """
 
     seed: int
@@ -117,6 +122,7 @@ class Outcome:
     buried: dict[str, Counter[int]] = field(default_factory=dict)
     consumers: dict[str, Consumers] = field(default_factory=dict)
     cursors: list[dict[str, int]] = field(default_factory=list)
+    changes: int = 0
 
     def expected(self, wanted: Wanted) -> set[int]:
         """Numbers of the acknowledged events that a filter wants."""
@@ -250,6 +256,38 @@ class Consumers:
         return json.loads(text) if answer.status == 200 else None
 
 
+class Changes:
+    """Triggers that come and go all the time: filters change while anything is killed.
+
+    `in_force` counts those that were Ready. Their subscriber takes nothing.
+    """
+
+    def __init__(self, server: Server, seed: int) -> None:
+        self.in_force = 0
+        self._server = server
+        self._rng = random.Random(seed)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            filter_, _ = self._rng.choice([*HEALTHY.values()])
+            spec = {"broker": "default", "filter": filter_, "subscriber": {"uri": "http://127.0.0.1:9/"}}
+            with suppress(*DOWN, HeadgateError):
+                self._server.create("triggers", "default", f"change-{number}", spec)
+                if not self._stop.is_set():
+                    self._server.wait_trigger_ready("default", f"change-{number}", seconds=START_S_MAX)
+                    self.in_force += 1
+                self._server.delete("triggers", "default", f"change-{number}")
+            if self._stop.wait(self._rng.uniform(0.0, CHANGE_S_MAX)):
+                return
+
+
 def die(connection: http.client.HTTPConnection, path: str, body: dict[str, Any]) -> None:
     """What the kernel does to the connection of a process that gets SIGKILL, with a request in flight."""
     connection.request("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
@@ -311,6 +349,7 @@ def war(seed: int, kills: int, folder: Path, subscriber: Subscriber) -> Outcome:
     outcome = Outcome(seed, kills)
     server = Server(folder / "data", arguments=ARGUMENTS, log=folder / "server.log", spark=True)
     faulty = Faulty(seed)
+    changes: Changes | None = None
     try:
         listens_s, ready_s = first_start(server)
         print(f"takes events after {listens_s:.1f} s, ready after {ready_s:.1f} s")
@@ -318,6 +357,7 @@ def war(seed: int, kills: int, folder: Path, subscriber: Subscriber) -> Outcome:
         outcome.owners = owners(server)
         consumers = {name: Consumers(server, name, count, seed) for name, (_, _, _, count) in PULLED.items()}
         outcome.consumers = consumers
+        changes = Changes(server, seed)
         load = Load(server)
         outcome.accepted = load.accepted
         for kill in range(kills):
@@ -341,6 +381,9 @@ def war(seed: int, kills: int, folder: Path, subscriber: Subscriber) -> Outcome:
         settle(outcome, subscriber, faulty)
         outcome.log = stored(server)
     finally:
+        if changes is not None:
+            changes.close()
+            outcome.changes = changes.in_force
         for one in outcome.consumers.values():
             one.close()
         server.stop()

@@ -232,8 +232,7 @@ class Pulling:
             assert (found["accepted"], found["complete"]) == (sum(int(id_) >= 30 for id_ in left), True)
             with Client(server.grpc) as client:
                 assert client.stats("pulled").acknowledged == 10
-                done = client.seek("pulled", first="data.n == 9")
-                assert done.epoch
+                assert client.seek("pulled", first="data.n == 9").epoch
             again = self._ask(server, "pull", {"consumer": "a", "max": 100, "wait": 20})
             assert {one["event"]["id"] for one in again["events"]} == {*pulled(range(9, EVENTS))}
             self._ask(server, "leave", {"consumer": "a"})

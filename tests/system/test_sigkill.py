@@ -48,6 +48,7 @@ def test_the_load_was_real(outcome: Outcome) -> None:
         assert [good for _, good in outcome.attempts[name]].count(False) >= 5, (name, SEED)
     for consumers in outcome.consumers.values():
         assert len(consumers.confirmed) > 2 * KILLS, SEED
+    assert outcome.changes > KILLS, SEED
     assert outcome.parts.keys() == set(PARTS)
     for names in (HEALTHY, ORDERED, PULLED):
         assert {outcome.owners[name] for name in names} == set(range(DISPATCHERS)), "each dispatcher has some"
