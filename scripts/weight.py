@@ -81,9 +81,10 @@ def main() -> None:
         package, *folders = path.relative_to(SOURCE).parent.parts
         text = path.read_text()
         tree = ast.parse(text)
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.expr)]
         rooms[package, folders[0] if folders else "."] += kinds(text, tree) + Counter(files=1)
         for job, does in JOBS.items() if package == "headgate" else ():
-            places[job] += [f"{path.relative_to(SOURCE)}:{node.lineno}" for node in ast.walk(tree) if does(node)]
+            places[job] += [f"{path.relative_to(SOURCE)}:{node.lineno}" for node in found if does(node)]
     for package in sorted({package for package, _ in rooms}):
         inside = {room: count for (of, room), count in rooms.items() if of == package}
         print(f"{package:20} files  lines " + "".join(f"{kind:>10}" for kind in KINDS))

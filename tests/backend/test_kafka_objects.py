@@ -190,6 +190,7 @@ def test_a_write_that_a_newer_leader_meets_is_there_for_both_or_for_none(
     with pytest.raises(NotLeaderError if not is_stored else Exception) as caught:
         create(old.store, "met")
     if not is_stored:
+        assert isinstance(caught.value, NotLeaderError)
         assert "read the object" in caught.value.hint
     assert names(old.store) == ["before"]
     create(new.store, "after")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_what_was_refused_ends_a_stream_and_is_not_tried_again(monkeypatch: pyte
 
     async def main() -> None:
         producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))
-        stream = await producers.open("ns/b/1", "p")
+        stream: Any = await producers.open("ns/b/1", "p")
 
         async def append(last: int) -> None:
             await stream.append({3: NumberedEntries(entries(last), last)}, 100)

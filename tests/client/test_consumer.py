@@ -26,7 +26,8 @@ async def settled(fake: Fake, expected: list[str]) -> None:
 @pytest.mark.parametrize("repeat", [1, 2])
 def test_each_event_is_handed_out_once_and_ends_wherever_the_connection_breaks(every, window, repeat):
     async def test():
-        fake = Fake(wanted=ids(40), breaks=BreakAt(every, times=60), repeat=repeat)
+        breaks = BreakAt(every, times=60)
+        fake = Fake(wanted=ids(40), breaks=breaks, repeat=repeat)
         found = []
         async with connected(fake) as client, client.subscribe("jobs", consumer="me", window=window) as consumer:
             async for received in consumer:
@@ -38,7 +39,7 @@ def test_each_event_is_handed_out_once_and_ends_wherever_the_connection_breaks(e
                     break
         assert found == ids(40)
         assert sorted(fake.acked, key=int) == ids(40)
-        assert fake.breaks.broken or every == 100
+        assert breaks.broken or every == 100
 
     on_one_loop(test())
 
@@ -52,11 +53,11 @@ def test_what_is_not_acknowledged_comes_again_only_to_who_comes_next():
             assert [one.event.id for one in batch] == ids(6)
             await consumer.ack_up_to(batch[2])
             assert sorted(fake.acked) == ids(3)
-            fake.breaks = BreakAt(1, times=1)
+            fake.breaks = breaks = BreakAt(1, times=1)
             await consumer.ack(batch[3])  # on a second stream, where the server hands out the last ones again
             while len(fake.handed) < 8:
                 await asyncio.sleep(0.005)
-            assert fake.breaks.broken
+            assert breaks.broken
             assert await consumer.next_batch(wait_s=0.05) == []
             await consumer.ack(batch[4])
             await consumer.stop()

@@ -30,7 +30,8 @@ def events(count: int, first: int = 0):
 @pytest.mark.parametrize("repeat", [1, 3])
 def test_a_named_producer_stores_each_event_once_and_in_order_wherever_the_connection_breaks(every, repeat):
     async def test():
-        fake = Fake(breaks=BreakAt(every, times=6 if every < 4 else 40), repeat=repeat)
+        breaks = BreakAt(every, times=6 if every < 4 else 40)
+        fake = Fake(breaks=breaks, repeat=repeat)
         async with (
             serving(fake) as target,
             AsyncClient(target) as client,
@@ -41,7 +42,7 @@ def test_a_named_producer_stores_each_event_once_and_in_order_wherever_the_conne
                 await asyncio.sleep(0.001 * (number % 3))
         assert producer.unacknowledged == 0
         assert fake.log == [(number, str(number)) for number in range(60)]
-        assert fake.breaks.broken
+        assert breaks.broken
 
     on_one_loop(test())
 

@@ -24,14 +24,15 @@ def log(count: int) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("window", [1, 2, 7, 1000])
 def test_each_event_once_and_in_order_wherever_the_connection_breaks(every, window):
     async def test():
-        fake = Fake(log=log(50), breaks=BreakAt(every, times=100))  # every 3rd point: no event comes before they end
+        breaks = BreakAt(every, times=100)
+        fake = Fake(log=log(50), breaks=breaks)  # every 3rd point: no event comes before they end
         async with connected(fake) as client:
             reader = client.read("orders", follow=False, window=window)
             found = [(read.offset, read.event.id) async for read in reader]
             assert found == log(50)
             assert reader.position == "0:50"
             await reader.stop()
-        assert fake.breaks.broken or every == 100
+        assert breaks.broken or every == 100
 
     on_one_loop(test())
 

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -40,7 +41,7 @@ def test_the_commands_print_what_the_page_shows(name: str, tmp_path: Path) -> No
 
 def test_the_dialects_of_the_page_give_filters() -> None:
     page = (REPOSITORY / "docs/howto/dialect.md").read_text(encoding="utf-8")
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     for program in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         exec(program, names)
     assert compile_cel(names["REGIONS"].to_cel(["eu", "us"])).rows

@@ -8,6 +8,7 @@ import subprocess
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_no_file_of_a_distribution_is_missing() -> None:
         f"{distribution.metadata['Name']}: {path}"
         for distribution in _locked()
         for path in distribution.files or ()
-        if path.suffix != ".pyc" and not path.locate().exists()
+        if path.suffix != ".pyc" and not Path(path.locate()).exists()
     ]
     assert missing == [], "remove .venv, then run make setup"
 

@@ -191,12 +191,12 @@ def content(data: Path, count: int) -> Content:
                 assert unacked.position < one.next
                 found.unacked[target].add((unacked.partition, unacked.offset))
         with contextlib.closing(DeadLetterStore(own.dead_letters, shard)) as letters:
-            for one in page(letters.reader):
-                assert shard.owns(one.target)
-                row = rows[one.position] if one.position >= 0 else None
-                assert row is None or row[0] == one.target
-                found.dead_letters[one.id] = one.target, row and (row[1], row[2])
-                assert letters.reader.event(one.id) == one.event
+            for letter in page(letters.reader):
+                assert shard.owns(letter.target)
+                row = rows[letter.position] if letter.position >= 0 else None
+                assert row is None or row[0] == letter.target
+                found.dead_letters[letter.id] = letter.target, row and (row[1], row[2])
+                assert letters.reader.event(letter.id) == letter.event
             assert letters.totals().count == len(page(letters.reader))
         with contextlib.closing(ReplayStore(own.replays, shard)) as replays:
             found.replays |= {replay.id: number for replay in replays.page("default")}

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -83,10 +84,10 @@ def chunk_counts(frame: DataFrame) -> tuple[int, int]:
     return read, skipped
 
 
-def nodes(plan: object) -> Iterator[object]:
+def nodes(plan: Any) -> Iterator[Any]:
     """A physical plan, from the top."""
     yield plan
-    children = plan.children()  # type: ignore[attr-defined]
+    children = plan.children()
     for index in range(children.size()):
         yield from nodes(children.apply(index))
 
