@@ -12,7 +12,8 @@ declare -A package=(
 declare -A purpose=(
   [jdk]="a JDK 17 or newer (javac): Spark runs on it" [venv]="Python's venv: the dependencies go into one"
   [chromium]="Chromium, for the console" [libatomic]="libatomic, which Playwright's own Node.js loads"
-  [mvn]="Maven, which fetches Kafka" [kubectl]="kubectl, for the API" [npm]="npm, for an OpenID provider"
+  [mvn]="Maven, which fetches Kafka" [kubectl]="kubectl 1.27 or newer, for the API"
+  [npm]="npm and Node.js 20 or newer, for an OpenID provider"
   [curl]="curl, for the commands of pages" [openssl]="openssl, for TLS" [promtool]="promtool, for the alerts"
   [go]="Go 1.24 or newer, for grpcurl and kn"
 )
@@ -24,6 +25,8 @@ has() {
     jdk) [ "$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p')" -ge 17 ] 2>/dev/null ;;
     venv) command -v uv >/dev/null || "${PYTHON:-python3}" -c 'import ensurepip' 2>/dev/null ;;
     libatomic) PATH="$PATH:/sbin" ldconfig -p | grep "libatomic\.so\.1" >/dev/null ;;
+    kubectl) [ "$(kubectl version --client 2>/dev/null | sed -n 's/.*v1\.\([0-9]*\)\..*/\1/p' | head -1)" -ge 27 ] 2>/dev/null ;;
+    npm) command -v npm >/dev/null && [ "$(node --version | sed 's/^v\([0-9]*\).*/\1/')" -ge 20 ] 2>/dev/null ;;
     promtool) command -v promtool >/dev/null || [ -x "$cache/promtool" ] ;;
     *) command -v "$1" >/dev/null ;;
   esac
@@ -56,9 +59,14 @@ packages=() needed=false
 for program in "${missing[@]}"; do
   has "$program" && continue
   echo "missing: ${purpose[$program]}" >&2
-  packages+=("${package[$program]}")
   case $program in jdk | venv) needed=true ;; esac
+  if [ "$(dpkg-query -W -f '${Status}' "${package[$program]}" 2>/dev/null)" = "install ok installed" ]; then
+    echo "hint: Debian's package ${package[$program]} is an older one here" >&2
+  else
+    packages+=("${package[$program]}")
+  fi
+  lacking=true
 done
-[ ${#packages[@]} -gt 0 ] || exit 0
-echo "hint: sudo apt-get update && sudo apt-get install -y --no-install-recommends ${packages[*]}" >&2
+[ "${lacking:-}" ] || exit 0
+[ ${#packages[@]} -eq 0 ] || echo "hint: sudo apt-get update && sudo apt-get install -y --no-install-recommends ${packages[*]}" >&2
 [ "$needed" = false ] && [ "${CI:-}" != true ]

@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, Any, Final, Self
 
 from headgate.backup.manifest import MANIFEST, BackupDamagedError, BackupFile, Manifest, check_path
 from headgate.backup.writing import STREAM
@@ -132,6 +132,16 @@ class _PlainMember(tarfile.TarInfo):
 
     Neither a long name is obeyed, which would be read into memory whole, nor holes, which may be as large as they like.
     """
+
+    @classmethod
+    def fromtarfile(cls, tar: tarfile.TarFile) -> Self:
+        """The next member. The one of TarInfo does not come to `frombuf` in every Python: not in that of Debian 12."""
+        stream: Any = tar.fileobj
+        member = cls.frombuf(stream.read(tarfile.BLOCKSIZE), tarfile.ENCODING, "surrogateescape")
+        member.offset_data = stream.tell()
+        member.offset = member.offset_data - tarfile.BLOCKSIZE
+        tar.offset = member.offset_data + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+        return member
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
