@@ -187,7 +187,7 @@ def take_effect(scratch: Path, count: int) -> Iterator[Result]:
         runner = SparkRunner(spark, LogDirectory(scratch / "log", "stop"), 1, scratch / "runs")
         plans, sink = Plans(text), Sink()
         targets = {number: target(plans, number) for number in range(count)}
-        table = RoutingTable(1, 1, {}, targets)
+        table = RoutingTable(1, 1, {}, dict(targets))
         run = None
         for what, more in (("in force, from nothing", 0), *[("one more in force", 1)] * 5, ("100 more", 100)):
             new = {len(targets) + number: target(plans, len(targets) + number) for number in range(more)}
