@@ -133,27 +133,23 @@ class _PlainMember(tarfile.TarInfo):
     Neither a long name is obeyed, which would be read into memory whole, nor holes, which may be as large as they like.
     """
 
+    # Not in `frombuf`: in some Pythons, as in that of Debian 12, tarfile comes to a header by another way.
     @classmethod
     def fromtarfile(cls, tar: tarfile.TarFile) -> Self:
-        """The next member. The one of TarInfo does not come to `frombuf` in every Python: not in that of Debian 12."""
-        stream: Any = tar.fileobj
-        member = cls.frombuf(stream.read(tarfile.BLOCKSIZE), tarfile.ENCODING, "surrogateescape")
-        member.offset_data = stream.tell()
-        member.offset = member.offset_data - tarfile.BLOCKSIZE
-        tar.offset = member.offset_data + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-        return member
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         """BackupDamagedError for no plain file, InvalidInputError for a compressed archive, TarError for no header."""
-        if packer := next((name for magic, name in _PACKERS.items() if buf.startswith(magic)), ""):
+        stream: Any = tar.fileobj
+        header: bytes = stream.read(tarfile.BLOCKSIZE)
+        if packer := next((name for magic, name in _PACKERS.items() if header.startswith(magic)), ""):
             raise InvalidInputError(
                 f"the backup is compressed by {packer}",
                 hint=f"give it as a stream: {packer} -dc BACKUP | headgate backup verify -, or headgate restore -",
             )
-        member = super().frombuf(buf, encoding, errors)
+        member = cls.frombuf(header, tarfile.ENCODING, "surrogateescape")
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
             raise BackupDamagedError(f"{member.name[:200]!r} is no plain file")
+        member.offset_data = stream.tell()
+        member.offset = member.offset_data - tarfile.BLOCKSIZE
+        tar.offset = member.offset_data + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
         return member
 
 
