@@ -138,7 +138,7 @@ class Why:
         trigger = self._store.get(key)
         assert isinstance(trigger, Trigger)
         path, table = key.path, self._store.snapshot()
-        target = next((one for one in table.targets.values() if one.name == path and one.pull is None), None)
+        target = table.trigger(path)
         nobody = f"{trigger.broker_key}/"
         broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, nobody)
         found = self._find(broker, search)

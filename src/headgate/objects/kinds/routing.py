@@ -154,6 +154,10 @@ class RoutingTable:
         """A table that knows nothing of earlier ones."""
         return cls(generation, version, brokers, {target.id: target for target in targets})
 
+    def trigger(self, name: str) -> Target | None:
+        """A trigger by `namespace/name`."""
+        return next((one for one in self.targets.values() if one.name == name and one.pull is None), None)
+
     def changed_since(self, before: RoutingTable | None) -> Set[int]:
         """Ids of targets that may be others than in an earlier table of the same store, or be in one of them alone."""
         if before is None:

@@ -108,10 +108,10 @@ class RoutingCache:
 
     def trigger(self, name: str) -> Target | None:
         """A trigger by `namespace/name`; None for one of another dispatcher."""
-        return _trigger(self._table, name)
+        return self._table.trigger(name) if self._table is not None else None
 
     def any_trigger(self, name: str) -> Target | None:
-        return _trigger(self._whole, name)
+        return self._whole.trigger(name) if self._whole is not None else None
 
     def find(self, target: int) -> Target | None:
         """The target of an id, whichever dispatcher's it is."""
@@ -142,11 +142,6 @@ class RoutingCache:
             if id_ in table.targets and self._shard.owns(id_):
                 own[id_] = table.targets[id_]
         return dataclasses.replace(table, targets=own)
-
-
-def _trigger(table: RoutingTable | None, name: str) -> Target | None:
-    targets = table.targets.values() if table is not None else ()
-    return next((target for target in targets if target.name == name and target.pull is None), None)
 
 
 # --- shard deliveries -----------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class PartitionRecordsApi:
 
     async def _of_trigger(self, request: Request) -> Response:
         table, name = await asyncio.to_thread(self._store.snapshot), _named(request)
-        target = next((one for one in table.targets.values() if one.name == name and one.pull is None), None)
+        target = table.trigger(name)
         if target is None:
             raise _unknown(f"trigger {name}")
         return await self._answer(request, target.broker, target.id)
