@@ -105,10 +105,11 @@ def serve(
     on_started()
     _log.info("Spark has started", version=spark.version)
     on_note("Spark has started, no query in force yet")
+    writes = routing.writes()
     matcher = Matcher(
         routing,
         SparkRunner(spark, log, partitions, scratch, run_directory),
-        partial(DriverLinks.published, run_directory, token, dispatchers, routing.writes()),
+        partial(DriverLinks.published, run_directory, token, dispatchers, writes),
         on_active=routing.counters.activate,
         on_ready=on_ready,
         on_note=on_note,
@@ -121,4 +122,5 @@ def serve(
         if not stop.is_set():
             raise  # else a signal to all processes has ended the JVM as well
     finally:
+        writes.close()
         stop_session(spark, scratch)

@@ -292,7 +292,7 @@ class TableBuilder:
         specs: dict[int, str] = {}
         brokers: list[tuple[str, int, int]] = []
         gone: list[str] = []
-        for name in self._untold if base.told else self._brokers.keys() | self._untold:
+        for name in self._untold if base.told else self._brokers:
             table = self._brokers.get(name)
             if table is None:
                 if base.told.pop(name, None) is not None:

@@ -185,11 +185,11 @@ def run(context: child.Context) -> None:
     settings, stop = context.settings, threading.Event()
     child.on_stop(stop.set)
     report = ready.PartReport(settings.run_directory, context.part.name)
-    with closing(Store.open(settings.data / "control.db")) as store:
+    with closing(Store.open(settings.data / "control.db")) as store, closing(store.writes()) as writes:
         matcher = Matcher(
             store,
             PlainRunner(LogDirectory(settings.log_directory, settings.on_corrupt), settings.partitions),
-            partial(DriverLinks.published, settings.run_directory, context.token, settings.dispatchers, store.writes()),
+            partial(DriverLinks.published, settings.run_directory, context.token, settings.dispatchers, writes),
             on_active=store.counters.activate,
             on_ready=report.ready,
             on_note=report.note,

@@ -41,29 +41,39 @@ public final class KeptRows {
   private final LiveRows live = new LiveRows();
   private Map<UTF8String, BrokerSpec> brokers = Map.of();
 
-  private KeptRows(SparkSession spark, byte[] rows) {
+  private KeptRows(SparkSession spark, StructType schema, UnsafeProjection flat, Broadcast<LongHashedRelation> base) {
     this.spark = spark;
-    schema = read(rows, (found, columns) -> columns);
-    flat = UnsafeProjection.create(schema);
-    renew(rows);
+    this.schema = schema;
+    this.flat = flat;
+    this.base = base;
   }
 
   /** Broadcasts rows, an Arrow stream of at least one, whose first column is the key, BIGINT. */
   public static KeptRows of(SparkSession spark, byte[] rows) {
     install(spark);
-    return new KeptRows(spark, rows);
+    return read(
+        rows,
+        (found, columns) -> {
+          UnsafeProjection flat = UnsafeProjection.create(columns);
+          return new KeptRows(spark, columns, flat, hashed(spark, found, flat));
+        });
   }
 
   /** From the next generation on these are the base, in the same columns. */
   public void renew(byte[] rows) {
-    LongHashedRelation hashed =
+    base =
         read(
             rows,
             (found, columns) -> {
               check(columns);
-              return (LongHashedRelation) mode().transform(found.map(flat::apply), Option.empty());
+              return hashed(spark, found, flat);
             });
-    base = broadcast(spark.sparkContext(), hashed);
+  }
+
+  private static Broadcast<LongHashedRelation> hashed(
+      SparkSession spark, Iterator<InternalRow> rows, UnsafeProjection flat) {
+    LongHashedRelation hashed = (LongHashedRelation) mode().transform(rows.map(flat::apply), Option.empty());
+    return broadcast(spark.sparkContext(), hashed);
   }
 
   private void check(StructType columns) {
