@@ -5,8 +5,8 @@
 `headgate serve` with its defaults, a broker and ten triggers. When it is quiet, /proc is read twice, `--seconds` apart:
 PSS (its private memory and its share of what others map as well), USS (what ending it would give back), threads,
 processor time and voluntary context switches. Then each of `--firsts` events comes after 5 s of silence, and beside
-them 50 events a second come without a pause: the time from POST to subscriber of both. Without
-`--json` the status is 1 when the processes together take more than the limits.
+them 50 events a second come without a pause: the time from POST to subscriber of both. Without `--json` the status is 1
+when the processes together take more than the limits.
 """
 
 from __future__ import annotations

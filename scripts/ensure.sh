@@ -55,7 +55,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   done
 fi
 
-packages=() needed=false
+packages=() needed=false lacking=false
 for program in "${missing[@]}"; do
   has "$program" && continue
   echo "missing: ${purpose[$program]}" >&2
@@ -67,6 +67,6 @@ for program in "${missing[@]}"; do
   fi
   lacking=true
 done
-[ "${lacking:-}" ] || exit 0
+[ "$lacking" = true ] || exit 0
 [ ${#packages[@]} -eq 0 ] || echo "hint: sudo apt-get update && sudo apt-get install -y --no-install-recommends ${packages[*]}" >&2
 [ "$needed" = false ] && [ "${CI:-}" != true ]
