@@ -593,6 +593,8 @@ PATTERNS_COMPILED_MAX: Final = 64
 """Patterns of residual comparisons in the Spark plan; the rows of rarer ones are left to cel-cpp."""
 ROUTING_STEPS_MAX: Final = 64
 """Changes that a routing table knows of; who has an older table than these looks at all targets."""
+DROPPED_ROUTINGS_KEPT: Final = 1_000
+"""Changes of routing for which control.db knows what went; who has not looked since reads which targets there are."""
 MATCH_LIKELY_ROWS_MAX: Final = 1_000
 """A plan for so few rows also has the patterns that most filters consist of, so that the first one of each kind needs
 no new query. Beside many rows they would cost a fifth of the rate, and many filters have most patterns already."""
@@ -937,6 +939,8 @@ BACKTESTS_MAX: Final = 4
 """Requests of backtests that are answered at the same time, each for some 0.2 s of the reader's time; more get 429."""
 BACKTEST_TRIGGERS_MAX: Final = 1_000
 """Triggers with which a backtest compares, the first by name: their filters go with every request to the reader."""
+BACKTEST_EXAMPLES_MAX: Final = 3
+"""Events of a backtest that are named of those that one of its two filters takes alone; the oldest ones."""
 BACKTEST_HOURS_MAX: Final = 10_000
 """Hours that a backtest tells apart: more than a year; those beyond count in the total alone."""
 BACKTEST_S_MAX: Final = 600.0
@@ -1191,13 +1195,9 @@ REPORT_S_MIN: Final = 1.0
 REPORT_TEXT_CHARACTERS_MAX: Final = 1_000
 """A text in what was found of a target: errors may quote events."""
 ROUTING_POLL_S: Final = 0.05
-"""How often the control store is polled while it changes, and where the kernel does not tell of writes to it."""
-STORE_SOON_S: Final = 0.002
-"""When the first look after a write comes; each later one waits as long again as it has been since the write."""
-STORE_SILENCE_S: Final = 0.02
-"""A write is a first one after so long without any: who writes hundreds a second has nobody look at each."""
-STORE_QUICK_S: Final = 2.0
-"""How long after a write to it: until its commit is visible, even where syncing it takes long."""
+"""How often the control store is polled where the kernel does not tell of commits to it."""
+STORE_APART_S: Final = 0.02
+"""Between two looks at it of one who follows: who writes hundreds a second has nobody look at each."""
 STORE_LOOK_S: Final = 1.0
 """How often it is polled otherwise."""
 DISPATCHER_DRAIN_S_MAX: Final = 8.0

@@ -1,85 +1,122 @@
-"""Who follows the store looks soon after every write of anybody, and seldom while nobody writes."""
+"""Who follows the store looks soon after every commit of anybody, and seldom while nobody writes."""
 
 from __future__ import annotations
 
 import asyncio
-import select
 import subprocess
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from headgate.objects.store import database
-from headgate.objects.store.database import StoreWrites
 from headgate.objects.store.store import Store
+from headgate.objects.store.writes import default_broker
+from headgate.objects.views.copies import ServedBrokers, follow
 from headgate_api import limits
+from headgate_api.objects.kinds import Kind, Metadata, ObjectKey
 
+ORDERS = msgspec.structs.replace(default_broker(), metadata=Metadata(namespace="shop", name="orders"))
 WRITE = """
 import sys
 from pathlib import Path
-from headgate.objects.store.database import StoreWrites
 from headgate.objects.store.store import Store
 store = Store.open(Path(sys.argv[1]))
+print("open", flush=True)
 for line in sys.stdin:
     store.public_url.set(f"http://host-{line.strip()}.example")
-    print("written", flush=True)
 """
 
 
-async def settled(store: Store) -> None:
-    """What opening the store wrote is no longer news."""
-    await store.change_watch.pause()
-    await asyncio.sleep(limits.STORE_QUICK_S)
-    while store.change_watch._writes.are_recent(asyncio.get_running_loop().time()):
-        await asyncio.sleep(0.1)
-
-
-def test_a_write_of_another_process_ends_the_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """One that nobody looks at without a reason."""
     monkeypatch.setattr(limits, "STORE_LOOK_S", 3_600.0)
-    path = tmp_path / "control.db"
+    return Store.open(tmp_path / "control.db")
 
-    async def work() -> None:
-        for number in range(2):
+
+async def waits(pause: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+    """A pause that has begun, and does not end by itself."""
+    task = asyncio.create_task(pause())
+    await asyncio.sleep(5 * limits.STORE_APART_S)
+    assert not task.done()
+    return task
+
+
+def test_a_commit_of_another_process_ends_the_pause_when_it_is_visible(store: Store, tmp_path: Path) -> None:
+    async def work(loop: str) -> None:
+        pauses = [store.change_watch.follow() for _ in range(3)]
+        for pause in pauses:
+            await pause()  # the first time there is no wait
+        for number in range(20):
             seen = store.data_version()
-            await settled(store)
-            pauses = [asyncio.create_task(store.change_watch.pause()) for _ in range(3)]
-            await asyncio.sleep(0)
-            assert not any(pause.done() for pause in pauses)
+            waiting = [await waits(pause) if not number else asyncio.create_task(pause()) for pause in pauses]
             assert writer.stdin is not None
-            writer.stdin.write(f"{number + 1}\n")
+            writer.stdin.write(f"{loop}-{number}\n")
             writer.stdin.flush()
             async with asyncio.timeout(60):
-                await asyncio.gather(*pauses)
-                while store.data_version() == seen:
-                    await store.change_watch.pause()
+                await asyncio.gather(*waiting)
+            assert store.data_version() != seen
 
-    store = Store.open(path)
     with subprocess.Popen(
-        [sys.executable, "-c", WRITE, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WRITE, tmp_path / "control.db"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as writer:
         assert writer.stdin is not None
         assert writer.stdout is not None
-        writer.stdin.write("0\n")
-        writer.stdin.flush()
-        assert writer.stdout.readline() == "written\n"
-        for _ in range(2):  # on one event loop, and on the next
-            asyncio.run(work())
+        assert writer.stdout.readline() == "open\n"
+        for loop in ("one", "next"):
+            asyncio.run(work(loop))
         writer.stdin.close()
     store.close()
 
 
+def test_a_commit_between_two_pauses_ends_the_next_one(store: Store) -> None:
+    async def work() -> None:
+        pause = store.change_watch.follow()
+        await pause()
+        await asyncio.to_thread(store.public_url.set, "http://other.example")
+        await asyncio.sleep(5 * limits.STORE_APART_S)
+        async with asyncio.timeout(60):
+            await pause()
+        (await waits(pause)).cancel()
+
+    asyncio.run(work())
+    store.close()
+
+
+def test_who_commits_all_the_time_has_nobody_look_at_each(store: Store) -> None:
+    async def work() -> None:
+        pause, loop = store.change_watch.follow(), asyncio.get_running_loop()
+        await pause()
+        last_s = loop.time()
+        for number in range(5):
+            for times in range(3):
+                await asyncio.to_thread(store.public_url.set, f"http://host-{number}-{times}.example")
+            await pause()
+            assert loop.time() - last_s >= limits.STORE_APART_S
+            last_s = loop.time()
+        (await waits(pause)).cancel()
+
+    asyncio.run(work())
+    store.close()
+
+
 def test_the_store_is_looked_at_all_the_same_where_the_kernel_does_not_tell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "STORE_LOOK_S", 3_600.0)
     monkeypatch.setattr(database, "_watched", lambda _: -1)
-    store = Store.open(tmp_path / "control.db")
 
     async def work() -> None:
+        pause = store.change_watch.follow()
         async with asyncio.timeout(60):
-            await settled(store)
-            await store.change_watch.pause()
+            for _ in range(3):
+                await pause()
 
     asyncio.run(work())
     store.close()
@@ -89,31 +126,26 @@ def test_a_file_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
     assert database._watched(tmp_path / "none") == -1
 
 
-def test_the_looks_after_a_write_are_ever_further_apart(tmp_path: Path) -> None:
-    writes = StoreWrites(tmp_path / "none")
-    assert writes.watch == -1
-    writes._first, now, looks = 100.0, 100.0, list[float]()
-    while now < 100.3:
-        looks.append(writes.next_look_s(now))
-        now += looks[-1]
-    assert looks[0] == limits.STORE_SOON_S
-    assert looks == sorted(looks)
-    assert looks[-1] == limits.ROUTING_POLL_S
+def test_copies_are_read_when_an_object_has_changed_and_else_not(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers, looks = ServedBrokers(store), list[int]()
+    monkeypatch.setattr(brokers, "refresh", lambda: (looks.append(1), ServedBrokers.refresh(brokers)))
 
+    async def eventually(there: bool) -> None:
+        async with asyncio.timeout(60):
+            while (brokers.get("shop/orders") is not None) is not there:
+                await asyncio.sleep(0.01)
 
-def test_who_writes_all_the_time_has_nobody_look_at_each_write(tmp_path: Path) -> None:
-    log = tmp_path / "control.db-wal"
-    log.write_bytes(b"")
-    writes = StoreWrites(tmp_path / "control.db")
-    for number in range(100):
-        log.write_bytes(b"x")
-        assert select.select([writes.watch], [], [], 5) == ([writes.watch], [], [])
-        writes.hear(1_000 + number * limits.STORE_SILENCE_S * 0.9)
-        assert select.select([writes.watch], [], [], 0) == ([], [], [])
-    now = 1_000 + 100 * limits.STORE_SILENCE_S
-    assert writes.next_look_s(now) == limits.ROUTING_POLL_S
-    assert writes.are_recent(now)
-    log.write_bytes(b"y")
-    writes.hear(now + 1)
-    assert writes.next_look_s(now + 1) == limits.STORE_SOON_S
-    writes.close()
+    async def work() -> None:
+        following = asyncio.create_task(follow(brokers))
+        await asyncio.to_thread(store.create, ORDERS)
+        await eventually(there=True)
+        read = len(looks)
+        store.counters.activate(0)  # a commit that changes no object
+        await asyncio.sleep(10 * limits.STORE_APART_S)
+        assert len(looks) == read
+        await asyncio.to_thread(store.delete, ObjectKey(Kind.BROKER, "shop", "orders"))
+        await eventually(there=False)
+        following.cancel()
+
+    asyncio.run(work())
+    store.close()

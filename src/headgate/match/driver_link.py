@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from headgate.match.errors import DriverLinkError
-from headgate.objects.store.database import StoreWrites
+from headgate.objects.store.database import StoreCommits
 from headgate.outbox.link_format import (
     ADDRESS_FILE,
     DRIVER_PARTITION,
@@ -159,37 +159,39 @@ class DriverLinks:
 
     A run counts when it counts at every dispatcher. One that is ahead of another drops what it has taken already
     (`outbox/takeover.py`), so a new run starts at the lowest offset that any of them needs. The first dispatcher that
-    rejects a run has rejected it for all. A write to the store of objects (`writes`) ends a wait as well.
+    rejects a run has rejected it for all. A commit to the store of objects (`commits`) ends a wait as well.
     """
 
-    def __init__(self, address: LinkAddress, links: tuple[DriverLink, ...], writes: StoreWrites | None = None) -> None:
+    def __init__(
+        self, address: LinkAddress, links: tuple[DriverLink, ...], commits: StoreCommits | None = None
+    ) -> None:
         self.address = address
         self._links = links
-        self._writes = writes
+        self._commits = commits
         self._selector = selectors.DefaultSelector()
         for link in links:
             self._selector.register(link, selectors.EVENT_READ)
-        if writes is not None and writes.watch >= 0:
-            self._selector.register(writes.watch, selectors.EVENT_READ)
+        if commits is not None and commits.watch >= 0:
+            self._selector.register(commits.watch, selectors.EVENT_READ)
         self._active: dict[int, dict[DriverLink, int]] = {}
         """Runs that were told of: the generation at which each is active, by the dispatchers where it is."""
 
     @classmethod
     def published(
-        cls, run_directory: Path, token: bytes, dispatchers: int, writes: StoreWrites | None = None
+        cls, run_directory: Path, token: bytes, dispatchers: int, commits: StoreCommits | None = None
     ) -> DriverLinks:
         """Those to the addresses that the dispatchers have published, see `read_address`."""
-        return cls.connect(read_address(run_directory, token, dispatchers), writes)
+        return cls.connect(read_address(run_directory, token, dispatchers), commits)
 
     @classmethod
-    def connect(cls, address: LinkAddress, writes: StoreWrites | None = None) -> DriverLinks:
+    def connect(cls, address: LinkAddress, commits: StoreCommits | None = None) -> DriverLinks:
         with contextlib.ExitStack() as opened:
             links = []
             for dispatcher in range(len(address.endpoints)):
                 links.append(link := DriverLink.connect(address, dispatcher))
                 opened.callback(link.close)
             opened.pop_all()
-        return cls(address, tuple(links), writes)
+        return cls(address, tuple(links), commits)
 
     def resume(self) -> dict[int, int]:
         """Where the next run must start if none is alive: the lowest offset of each partition."""
@@ -217,12 +219,9 @@ class DriverLinks:
         return [message for message in told if message is not None]
 
     def _readable(self, timeout_s: float) -> set[int]:
-        if self._writes is None:
-            return {key.fd for key, _ in self._selector.select(timeout_s)}
-        look_s = self._writes.next_look_s(time.monotonic())
-        readable = {key.fd for key, _ in self._selector.select(min(timeout_s, look_s))}
-        if self._writes.watch in readable:
-            self._writes.hear(time.monotonic())
+        readable = {key.fd for key, _ in self._selector.select(timeout_s)}
+        if self._commits is not None and self._commits.watch in readable:
+            self._commits.hear()
         return readable
 
     def close(self) -> None:

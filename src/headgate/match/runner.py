@@ -105,11 +105,11 @@ def serve(
     on_started()
     _log.info("Spark has started", version=spark.version)
     on_note("Spark has started, no query in force yet")
-    writes = routing.writes()
+    commits = routing.commits()
     matcher = Matcher(
         routing,
         SparkRunner(spark, log, partitions, scratch, run_directory),
-        partial(DriverLinks.published, run_directory, token, dispatchers, writes),
+        partial(DriverLinks.published, run_directory, token, dispatchers, commits),
         on_active=routing.counters.activate,
         on_ready=on_ready,
         on_note=on_note,
@@ -122,5 +122,5 @@ def serve(
         if not stop.is_set():
             raise  # else a signal to all processes has ended the JVM as well
     finally:
-        writes.close()
+        commits.close()
         stop_session(spark, scratch)

@@ -6,7 +6,6 @@ looked at again with every message of its client: it ends when the right is gone
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -53,9 +52,6 @@ class Rights:
         """May block."""
         for copy in self.copies:
             copy.refresh()
-
-    async def follow(self) -> None:
-        await asyncio.gather(*(copy.follow() for copy in self.copies))
 
 
 def default_mode(settings: Settings) -> DefaultMode | None:

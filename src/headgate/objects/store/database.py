@@ -10,7 +10,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -110,6 +110,8 @@ class Database:
         try:
             with translated_errors(self.path):
                 self._committer.commit(self._writer)
+            # For who follows the file: SQLite's own writes tell of no commit, which is visible only behind them.
+            os.utime(self.path)
         except Exception as error:  # noqa: BLE001 - handed to everybody who waits for this commit
             commit.error = error
         finally:
@@ -217,38 +219,29 @@ class NotLeaderError(UnavailableError):
 
 # --- changes --------------------------------------------------------------------------------------
 
-_IN_MODIFY: Final = 0x2
+_IN_ATTRIB: Final = 0x4
 _EVENTS_BYTES: Final = 4_096
 
 
-class StoreWrites:
-    """Writes to the store, of which the kernel tells (inotify on SQLite's write-ahead log), and when to look for them.
+class StoreCommits:
+    """Commits to the store by any process, of which the kernel tells: inotify, see `Database._commit`.
 
-    Every commit begins with a write, and is visible later: each look after a write comes after as long again as it has
-    been since then, up to ROUTING_POLL_S. `watch` is a descriptor that is readable after a write; -1 where the kernel
-    has none for us.
+    `watch` is a descriptor that is readable after a commit; -1 where the kernel has none for us.
     """
 
     def __init__(self, database: Path) -> None:
-        self.watch = _watched(Path(f"{database}-wal"))
-        self._first = self._last = -math.inf  # of those that came one after the other
+        self.watch = _watched(database)
 
-    def hear(self, now_s: float) -> None:
+    @property
+    def look_s(self) -> float:
+        """How long to wait for a commit before looking for one all the same."""
+        return limits.ROUTING_POLL_S if self.watch < 0 else limits.STORE_LOOK_S
+
+    def hear(self) -> None:
         """`watch` was readable."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self.watch, _EVENTS_BYTES):
                 pass
-        if now_s - self._last > limits.STORE_SILENCE_S:
-            self._first = now_s
-        self._last = now_s
-
-    def are_recent(self, now_s: float) -> bool:
-        """Whether what was written may not be visible yet."""
-        return now_s - self._last < limits.STORE_QUICK_S
-
-    def next_look_s(self, now_s: float) -> float:
-        """How long to wait for the next look."""
-        return min(limits.ROUTING_POLL_S, max(limits.STORE_SOON_S, now_s - self._first))
 
     def close(self) -> None:
         if self.watch >= 0:
@@ -257,62 +250,70 @@ class StoreWrites:
 
 
 class StoreChanges:
-    """The pause between two looks at the store; shared by all who follow it on one event loop.
-
-    While writes are recent the looks are close together; where the kernel does not tell of writes they always are.
-    """
+    """When to look at the store, for all who follow it on one event loop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._writes: StoreWrites | None = None
+        self._commits: StoreCommits | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._written = asyncio.Event()
-        self._began = 0.0
+        self._heard = asyncio.Event()
+        self._number = 0
+        """Of commits that were heard of, and of loops."""
 
-    async def pause(self) -> None:
-        """Wait until the next look at the store is due."""
-        loop = asyncio.get_running_loop()
-        writes = self._writes
-        if loop is not self._loop or writes is None or writes.watch < 0:
-            writes = self._begin(loop)
-        now = loop.time()
-        is_new = now - self._began < limits.STORE_QUICK_S
-        if writes.watch < 0 or is_new or writes.are_recent(now):
-            await asyncio.sleep(writes.next_look_s(now))
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limits.STORE_LOOK_S):
-                await self._written.wait()
+    def follow(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        """For one who follows: waits until the next look at the store is due, the first time not at all.
+
+        No commit is missed that comes between two waits. Looks are STORE_APART_S apart at least.
+        """
+        seen, looked_s = 0, -math.inf
+
+        async def pause() -> None:
+            nonlocal seen, looked_s
+            loop = asyncio.get_running_loop()
+            if loop is not self._loop or self._commits is None:
+                self._begin(loop)
+                looked_s = -math.inf
+            assert self._commits is not None
+            if seen == self._number:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._commits.look_s):
+                        await self._heard.wait()
+            if (early_s := looked_s + limits.STORE_APART_S - loop.time()) > 0:
+                await asyncio.sleep(early_s)
+            seen, looked_s = self._number, loop.time()
+
+        return pause
 
     def close(self) -> None:
-        if self._writes is not None and self._writes.watch >= 0:
+        if self._commits is not None and self._commits.watch >= 0:
             if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(self._writes.watch)
-            self._writes.close()
-        self._writes = None
+                self._loop.remove_reader(self._commits.watch)
+            self._commits.close()
+        self._commits = None
 
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> StoreWrites:
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self.close()
-        self._loop, self._written, self._began = loop, asyncio.Event(), loop.time()
-        self._writes = writes = StoreWrites(self._path)
-        if writes.watch >= 0:
-            loop.add_reader(writes.watch, self._hear, writes)
-        return writes
+        self._loop, self._heard = loop, asyncio.Event()
+        self._number += 1
+        self._commits = commits = StoreCommits(self._path)
+        if commits.watch >= 0:
+            loop.add_reader(commits.watch, self._hear, commits)
 
-    def _hear(self, writes: StoreWrites) -> None:
-        writes.hear(asyncio.get_running_loop().time())
-        written, self._written = self._written, asyncio.Event()
-        written.set()
+    def _hear(self, commits: StoreCommits) -> None:
+        commits.hear()
+        self._number += 1
+        heard, self._heard = self._heard, asyncio.Event()
+        heard.set()
 
 
 def _watched(path: Path) -> int:
-    """A descriptor that is readable when the file was written to; -1 where the kernel has none for us."""
+    """A descriptor that is readable when the file's times were set; -1 where the kernel has none for us."""
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         watch = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
     except AttributeError:  # another system than Linux
         return -1
-    if watch >= 0 and libc.inotify_add_watch(watch, os.fsencode(path), _IN_MODIFY) < 0:
+    if watch >= 0 and libc.inotify_add_watch(watch, os.fsencode(path), _IN_ATTRIB) < 0:
         os.close(watch)
         return -1
     return watch

@@ -58,6 +58,7 @@ class Reconciler:
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set, which is noticed at the next look; a store that fails is tried again at it."""
         seen: int | None = None
+        pause = self._store.change_watch.follow()
         while not stop.is_set():
             try:
                 version = self._store.data_version()
@@ -67,7 +68,7 @@ class Reconciler:
             except StoreUnavailableError as error:
                 seen = None
                 _log.warning("reconcile.failed", error=error.message, hint=error.hint)
-            await self._store.change_watch.pause()
+            await pause()
 
     def step(self) -> int:
         """Bring every status up to date with the store as it is now; how many were written."""

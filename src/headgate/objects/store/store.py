@@ -19,7 +19,7 @@ from headgate.objects.kinds.specs import ServedBroker
 from headgate.objects.kinds.status import event_type_status, served_broker
 from headgate.objects.store import history
 from headgate.objects.store.attention import AttentionReader
-from headgate.objects.store.database import Database, StoreChanges, StoreWrites
+from headgate.objects.store.database import Database, StoreChanges, StoreCommits
 from headgate.objects.store.handshake_grants import HandshakeGrants
 from headgate.objects.store.history import BodyTest, Page, Selector, read_page
 from headgate.objects.store.namespaces import NamespaceTable
@@ -127,9 +127,9 @@ class Store:
             if counter(connection, "version") == 0:
                 self._writer(connection).create(default_broker(), None)
 
-    def writes(self) -> StoreWrites:
+    def commits(self) -> StoreCommits:
         """For who follows the store without an event loop."""
-        return StoreWrites(self._database.path)
+        return StoreCommits(self._database.path)
 
     def now(self) -> str:
         """The time of a write, RFC 3339."""

@@ -29,11 +29,10 @@ _log: Final = structlog.get_logger("headgate.objects")
 
 
 class ObjectCopy(ABC):
-    """A copy of what the store says of some kinds, which messages call `what`, for who must know it without a wait."""
+    """A copy of what the store says of some kinds, for who must know it without a wait."""
 
-    def __init__(self, store: Store, what: str, *known: KnownObjects[Any]) -> None:
-        self._store = store
-        self._what = what
+    def __init__(self, store: Store, *known: KnownObjects[Any]) -> None:
+        self.store = store
         self._known = known
         self._is_due = False
         """Whether something has changed that was not taken yet."""
@@ -48,23 +47,34 @@ class ObjectCopy(ABC):
         """Read what has changed; may block. What was known stays when StoreUnavailableError is raised."""
         with self._reading:
             for known in self._known:
-                self._is_due |= bool(self._store.refresh(known))
+                self._is_due |= bool(self.store.refresh(known))
             if self._is_due:
                 self._take()
                 self._is_due = False
 
-    async def follow(self) -> None:
-        """Read whenever the store has changed, until it is cancelled."""
-        problem = f"{self._what} cannot be read, those that are known are served"
-        looks = Recurring(_log, problem, StoreUnavailableError)
-        seen: int | None = None
-        while True:
-            await self._store.change_watch.pause()
-            with looks.attempt():
-                version = self._store.data_version()
-                if version != seen:
-                    await asyncio.to_thread(self.refresh)
-                    seen = version
+
+async def follow(*copies: ObjectCopy) -> None:
+    """Have copies of one store read whenever an object has changed, until it is cancelled."""
+    store = copies[0].store
+    looks = Recurring(_log, "objects cannot be read, those that are known are served", StoreUnavailableError)
+    commits = version = -1
+    pause = store.change_watch.follow()
+
+    def look() -> None:
+        nonlocal version
+        newest = store.counters.version()
+        if newest != version:
+            for copy in copies:
+                copy.refresh()
+            version = newest
+
+    while True:
+        await pause()
+        with looks.attempt():
+            seen = store.data_version()
+            if seen != commits:
+                await asyncio.to_thread(look)
+                commits = seen
 
 
 class ServedBrokers(ObjectCopy):
@@ -72,7 +82,7 @@ class ServedBrokers(ObjectCopy):
 
     def __init__(self, store: Store) -> None:
         self._brokers: KnownObjects[ServedBroker | None] = KnownObjects(Kind.BROKER, served_broker)
-        super().__init__(store, "brokers", self._brokers)
+        super().__init__(store, self._brokers)
         self._served: dict[str, ServedBroker] = {}
 
     def get(self, path: str) -> ServedBroker | None:
@@ -95,7 +105,7 @@ class RbacCopy(ObjectCopy):
     """Roles and bindings; its `authorizer` decides by the copy."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, "roles and bindings", *map(KnownObjects, RBAC_KINDS))
+        super().__init__(store, *map(KnownObjects, RBAC_KINDS))
         self.authorizer = RbacAuthorizer()
 
     def _take(self) -> None:
@@ -111,7 +121,7 @@ class EventPolicyCopy(ObjectCopy):
     def __init__(self, store: Store, mode: DefaultMode) -> None:
         self._policies: KnownObjects[EventPolicy] = KnownObjects(Kind.EVENT_POLICY)
         self._brokers: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
-        super().__init__(store, "event policies", self._policies, self._brokers)
+        super().__init__(store, self._policies, self._brokers)
         self.authority = EventPolicyAuthority(mode)
         self._compile = store.compiler.compile
         self._rules: dict[tuple[str, int], SenderRule] = {}

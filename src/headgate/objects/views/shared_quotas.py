@@ -42,7 +42,7 @@ class SharedQuotas(ObjectCopy):
 
     def __init__(self, store: Store, board: QuotaBoard | None = None) -> None:
         self._quotas: KnownObjects[ResourceQuota] = KnownObjects(Kind.RESOURCE_QUOTA)
-        super().__init__(store, "resource quotas", self._quotas)
+        super().__init__(store, self._quotas)
         self.limits: Mapping[str, Mapping[str, int]] = {}
         self._board = board
         self._counted: dict[str, Callable[[str], int]] = {}

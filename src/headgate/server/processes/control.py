@@ -36,7 +36,7 @@ from headgate.objects.store.quota_usage import usage_in
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.signing_keys import tend_signing_keys
 from headgate.objects.store.store import Store
-from headgate.objects.views.copies import ServedBrokers
+from headgate.objects.views.copies import ServedBrokers, follow
 from headgate.observe import metrics
 from headgate.observe.history import NumbersHistory, counted_by
 from headgate.scan.chunks import ChunkLog
@@ -98,7 +98,8 @@ async def _serve(context: child.Context, opened: OpenStore) -> None:
             api.close()
 
         async with local_http.answering(UsersOfFronts(store.answers(api)), settings.control_socket):
-            works = (rights.follow(), state.show(), keep(store.history), store.follower.run(), *store.works(state))
+            followed = follow(*rights.copies), store.follower.run()
+            works = (*followed, state.show(), keep(store.history), *store.works(state))
             await child.until_stopped(stop, works, store.loops, on_end)
 
 

@@ -27,6 +27,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.objects.store.quota_usage import QuotaBoard
 from headgate.objects.store.store import Store
+from headgate.objects.views.copies import follow
 from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe import metrics, tracing
 from headgate.observe.logs import tell_failure
@@ -281,7 +282,7 @@ class Dispatcher:
         options = self._options
         works = [*self.deliveries.works(options.pause, self._tell).values(), self._gauges.run(), self._expiry.run()]
         if options.quotas is not None:
-            works += [options.quotas.follow(), options.quotas.share()]
+            works += [follow(options.quotas), options.quotas.share()]
         if options.retention is not None:
             works.append(options.retention(self._files.writer))
         parts = [asyncio.create_task(work) for work in works]
@@ -357,7 +358,7 @@ async def _dispatch(context: child.Context) -> None:
         tracing=tracer,
         bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
         quotas=quotas,
-        pause=store.change_watch.pause,
+        pause=store.change_watch.follow(),
         on_ready=on_ready,
         on_look=report.turn,
         retention=partial(retention.trim_outbox, settings, shard.index),

@@ -41,7 +41,7 @@ from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.objects.store.quota_usage import QuotaBoard
 from headgate.objects.store.store import Store
-from headgate.objects.views.copies import ServedBrokers
+from headgate.objects.views.copies import ServedBrokers, follow
 from headgate.observe import metrics, tracing
 from headgate.rpc.service import ServiceCalls
 from headgate.server import child, health, listening, parts, ready, retention, rpc
@@ -344,8 +344,8 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
         serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
         sampling = sample(store.writers, context.part.name, http, report.beat)
-        following = (brokers.follow(), quotas.follow(), quotas.share(), rights.follow())
-        work = (*following, sampling, *store.work, http.watch(), authentication.keep())
+        following = follow(brokers, quotas, *rights.copies)
+        work = (following, quotas.share(), sampling, *store.work, http.watch(), authentication.keep())
         tasks = [asyncio.create_task(one) for one in work]
         await http.started()
         group = DispatcherGroup(LocalDispatchers(settings), store.objects)

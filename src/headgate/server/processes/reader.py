@@ -16,7 +16,7 @@ from headgate.log.directory import LogDirectory
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.objects.store.quota_usage import QuotaBoard
 from headgate.objects.store.store import Store
-from headgate.objects.views.copies import ServedBrokers
+from headgate.objects.views.copies import ServedBrokers, follow
 from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.source import ReadableLog, RetainedLog
@@ -77,5 +77,5 @@ async def _serve(context: child.Context, opened: OpenLog) -> None:
         await stack.enter_async_context(serving)
         report = ready.PartReport(settings.run_directory, context.part.name)
         report.ready(True)
-        works = (brokers.follow(), quotas.follow(), quotas.share(), report.beating())
+        works = (follow(brokers, quotas), quotas.share(), report.beating())
         await child.until_stopped(stop, works, (), partial(report.ready, False))

@@ -31,7 +31,7 @@ from headgate.objects.kinds.quotas import NOT_ON_KAFKA
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.signing_keys import tend_signing_keys
 from headgate.objects.store.store import Store
-from headgate.objects.views.copies import ServedBrokers
+from headgate.objects.views.copies import ServedBrokers, follow
 from headgate.observe.history import NumbersHistory
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.scan.source import RetainedLog
@@ -92,7 +92,7 @@ async def _cache(context: child.Context, stop: asyncio.Event) -> AsyncIterator[C
 
         def works(state: ControlState) -> Sequence[Coroutine[Any, Any, None]]:
             duties = leader_duties(settings, config, store, state, follower)
-            return leadership.run(duties), brokers.follow(), tell_numbers(settings, config)
+            return leadership.run(duties), follow(brokers), tell_numbers(settings, config)
 
         yield ControlStore(
             objects=store,
