@@ -94,7 +94,7 @@ class _Base:
 
 @dataclass(frozen=True, slots=True)
 class _Overlaid:
-    """What stands over a base: by pattern, all rows of keys that are not as in the base, and such keys without rows."""
+    """What the JVM is told of a base's changes: by pattern, all rows of changed keys, and such keys without rows."""
 
     rows: _Grouped
     empty: Collection[object]
@@ -117,7 +117,7 @@ class MatchTable:
     columns: frozenset[str]  # those of events that a key spec reads
     secrets: Secrets
     row_count: int  # of its base
-    overlaid_rows: int  # how many of `rows` stand over those that an earlier generation broadcast; 0: it was none
+    overlaid_rows: int  # how many stand over those of the base
 
 
 def wanted(targets: Iterable[tuple[int, str, CompiledFilter]]) -> dict[int, Wanted]:
@@ -160,7 +160,9 @@ class TableBuilder:
         self._columns: frozenset[str] | None = None
         """What the plan of the last table reads; None where it lacks something, and a query of another plan is due."""
         self._changed: defaultdict[str, set[object]] = defaultdict(set)
-        """By broker, keys whose rows are not as in the base."""
+        """By broker, keys whose rows are not as the JVM has them."""
+        self._carried = Counter[tuple[str, object]]()
+        """By broker and key, rows that stand over the base; one for a key without rows."""
         self._untold: set[str] = set()
         """Brokers whose key specs may be others than the JVM was told."""
         self._numbers: dict[str, int] = {}
@@ -183,7 +185,13 @@ class TableBuilder:
         columns = frozenset(chain.from_iterable(one.columns for one in self._brokers.values()))
         self._targets, self._base, self._columns = targets, base, columns
         return MatchTable(
-            name, DataFrame(kept, self._spark), base.patterns, columns, _SECRETS, 1 + base.row_count, table.num_rows - 1
+            name,
+            DataFrame(kept, self._spark),
+            base.patterns,
+            columns,
+            _SECRETS,
+            1 + base.row_count,
+            self._carried.total(),
         )
 
     def offer(self, targets: Mapping[int, Filtered], generation: int, *, changed: Set[int] | None = None) -> bool:
@@ -252,9 +260,13 @@ class TableBuilder:
         for broker, keys in self._changed.items():
             rows = self._brokers[broker].rows_of(keys) if broker in self._brokers else {}
             found.append(rows)
-            empty += keys - {row[0] for some in rows.values() for row in some}
-        overlaid = _together(found)
-        return _Overlaid(overlaid, empty) if sum(_sizes(overlaid).values()) <= rows_max else None
+            counts = Counter(row[0] for some in rows.values() for row in some)
+            empty += keys - counts.keys()
+            self._carried.update({(broker, key): max(1, counts[key]) - self._carried[broker, key] for key in keys})
+        if self._carried.total() > rows_max:
+            return None
+        self._changed.clear()
+        return _Overlaid(_together(found), empty)
 
     def _new_base(self) -> _Base:
         rows = self._rows()
@@ -282,6 +294,7 @@ class TableBuilder:
     def _rows(self) -> _Grouped:
         """All rows, for a base: nothing stands over it yet."""
         self._changed.clear()
+        self._carried.clear()
         return _together([one.rows for one in self._brokers.values()])
 
     def _news(self, base: _Base) -> bytes:

@@ -18,16 +18,24 @@ import scala.collection.Iterator;
  * time.
  */
 final class ChangedRows implements Serializable {
-  private final Map<Long, UnsafeRow[]> rows = new HashMap<>();
-  private long bytes;
+  static final ChangedRows NONE = new ChangedRows(Map.of());
 
-  /** Rows whose first column is the key. */
-  ChangedRows(Iterator<InternalRow> read, UnsafeProjection flat) {
+  private final Map<Long, UnsafeRow[]> rows;
+
+  private ChangedRows(Map<Long, UnsafeRow[]> rows) {
+    this.rows = rows;
+  }
+
+  /** These, and rows whose first column is the key in the place of all of that key. */
+  ChangedRows with(Iterator<InternalRow> read, UnsafeProjection flat) {
+    Map<Long, UnsafeRow[]> newer = new HashMap<>();
     while (read.hasNext()) {
       UnsafeRow row = flat.apply(read.next()).copy();
-      bytes += row.getSizeInBytes();
-      rows.merge(row.getLong(0), new UnsafeRow[] {row}, ChangedRows::together);
+      newer.merge(row.getLong(0), new UnsafeRow[] {row}, ChangedRows::together);
     }
+    Map<Long, UnsafeRow[]> all = new HashMap<>(rows);
+    all.putAll(newer);
+    return new ChangedRows(all);
   }
 
   private static UnsafeRow[] together(UnsafeRow[] some, UnsafeRow[] more) {
@@ -52,7 +60,7 @@ final class ChangedRows implements Serializable {
 
   /** Of all rows. */
   long bytes() {
-    return bytes;
+    return rows.values().stream().flatMap(Arrays::stream).mapToLong(UnsafeRow::getSizeInBytes).sum();
   }
 
   private static final class Rows extends AbstractIterator<InternalRow> {

@@ -38,6 +38,7 @@ public final class KeptRows {
   private final StructType schema;
   private final UnsafeProjection flat;
   private Broadcast<LongHashedRelation> base;
+  private ChangedRows changed = ChangedRows.NONE;
   private final LiveRows live = new LiveRows();
   private Map<UTF8String, BrokerSpec> brokers = Map.of();
 
@@ -68,6 +69,7 @@ public final class KeptRows {
               check(columns);
               return hashed(spark, found, flat);
             });
+    changed = ChangedRows.NONE;
   }
 
   private static Broadcast<LongHashedRelation> hashed(
@@ -98,11 +100,12 @@ public final class KeptRows {
    * A generation as a table whose join needs no exchange.
    *
    * @param name of the table, by which the tasks of a plan find it
-   * @param changed rows that count instead of the base's of the same keys, in the columns of the base; there must be some
+   * @param newer rows that count from now on instead of those of the same keys, in the columns of the base; there must be
+   *     some
    * @param brokers what has changed since the generation before, see {@link BrokerSpec#after}
    */
-  public Dataset<Row> table(String name, long generation, byte[] changed, byte[] brokers) {
-    Generation first = next(generation, changed, brokers);
+  public Dataset<Row> table(String name, long generation, byte[] newer, byte[] brokers) {
+    Generation first = next(generation, newer, brokers);
     UTF8String table = UTF8String.fromString(name);
     Broadcast<GenerationRows> rows = broadcast(spark.sparkContext(), new GenerationRows(table, live.number, first));
     RowTable planned = new RowTable(table, schema, base, live, rows);
@@ -110,21 +113,21 @@ public final class KeptRows {
         spark, DataSourceV2Relation.create(planned, Option.empty(), Option.empty()));
   }
 
-  /** Has the tasks of running queries over this base go on to a generation, each between two events. */
-  public void offer(long generation, byte[] changed, byte[] brokers) {
-    live.offer(next(generation, changed, brokers));
+  /** Has the tasks of running queries over this base go on to a generation, each between two events; see {@link #table}. */
+  public void offer(long generation, byte[] newer, byte[] brokers) {
+    live.offer(next(generation, newer, brokers));
   }
 
-  private Generation next(long number, byte[] changed, byte[] written) {
-    ChangedRows rows =
+  private Generation next(long number, byte[] newer, byte[] written) {
+    changed =
         read(
-            changed,
+            newer,
             (found, columns) -> {
               check(columns);
-              return new ChangedRows(found, flat);
+              return changed.with(found, flat);
             });
     brokers = BrokerSpec.after(brokers, written);
-    return new Generation(number, base, rows, brokers);
+    return new Generation(number, base, changed, brokers);
   }
 
   static HashedRelationBroadcastMode mode() {
