@@ -89,6 +89,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # Why a filter that matched regularly is said to have stopped; empty for most.
         """ALTER TABLE reports ADD COLUMN stopped TEXT NOT NULL DEFAULT ''""",
     ),
+    (
+        # Targets that are gone, by the value of the counter `routing` then; the last DROPPED_ROUTINGS_KEPT of it.
+        """CREATE TABLE dropped (routing INTEGER PRIMARY KEY, target INTEGER NOT NULL)""",
+    ),
 )
 
 

@@ -35,7 +35,7 @@ from headgate.objects.store.database import Table
 from headgate.objects.store.plans import PlanDecoder, WrittenFilter, encode_plan, outdated_plan
 from headgate.objects.store.rows import NAMED, Facts, KnownObjects, bump, bump_all, counter, public_url
 from headgate_api.event.names import identity, path_of
-from headgate_api.limits import REPORT_TEXT_CHARACTERS_MAX, ROUTING_STEPS_MAX
+from headgate_api.limits import DROPPED_ROUTINGS_KEPT, REPORT_TEXT_CHARACTERS_MAX, ROUTING_STEPS_MAX
 from headgate_api.objects.kinds import (
     Broker,
     DeliverySpec,
@@ -161,7 +161,9 @@ def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
     """Forget a deleted object; its id stays used."""
     row = connection.execute(f"DELETE FROM targets WHERE {NAMED} RETURNING id, routed", key).fetchone()
     connection.execute("DELETE FROM reports WHERE target = ?", (row[0],))
-    bump(connection, "routing")
+    routing = bump(connection, "routing")
+    connection.execute("INSERT INTO dropped VALUES (?, ?)", (routing, row[0]))
+    connection.execute("DELETE FROM dropped WHERE routing <= ?", (routing - DROPPED_ROUTINGS_KEPT,))
     if row[1]:
         bump(connection, "desired_generation")
 
@@ -342,7 +344,7 @@ class SnapshotCache:
         if self._known.read(connection) or url != self._public_url:
             self._read_brokers(url)
         self._read_changed(connection, self._table.version)
-        self._drop_deleted(connection)
+        self._drop_deleted(connection, self._table.version, version)
         self._table = RoutingTable(
             generation=counter(connection, "desired_generation"),
             version=version,
@@ -376,14 +378,14 @@ class SnapshotCache:
                 self._changed.add(key)
                 self._targets[key] = dataclasses.replace(target, delivery=delivery)
 
-    def _drop_deleted(self, connection: sqlite3.Connection) -> None:
-        """Behind `_read_changed`: all that is stored is among what was read, so as many are the same."""
-        (count,) = connection.execute("SELECT count(*) FROM targets").fetchone()
-        if count == len(self._targets) + len(self._unrouted):
-            return
-        there = {key for (key,) in connection.execute("SELECT id FROM targets")}
-        self._unrouted &= there
-        for key in self._targets.keys() - there:
+    def _drop_deleted(self, connection: sqlite3.Connection, since: int, version: int) -> None:
+        if 0 <= version - since <= DROPPED_ROUTINGS_KEPT:
+            gone = {key for (key,) in connection.execute("SELECT target FROM dropped WHERE routing > ?", (since,))}
+        else:
+            there = {key for (key,) in connection.execute("SELECT id FROM targets")}
+            gone = (self._targets.keys() | self._unrouted) - there
+        self._unrouted -= gone
+        for key in gone:
             self._drop(key)
 
     def _drop(self, key: int) -> None:
