@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from headgate_api.limits import BACKTEST_HOURS_MAX
+from headgate_api.limits import BACKTEST_EXAMPLES_MAX, BACKTEST_HOURS_MAX
 from headgate_api.objects.kinds import OWN_API_VERSION
 
 
@@ -64,6 +64,16 @@ class TriggerOverlap(msgspec.Struct, frozen=True):
     both: float
 
 
+class SeenEvent(msgspec.Struct, frozen=True):
+    """A stored event."""
+
+    id: str
+    source: str
+    type: str
+    stored: str  # when, RFC 3339
+    position: str  # partition and offset, as readers write them
+
+
 class BacktestPage(msgspec.Struct, frozen=True, rename="camel"):
     """One answer."""
 
@@ -83,6 +93,7 @@ class BacktestPage(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = "FilterBacktest"
     triggers_left_out: int = 0  # those beyond BACKTEST_TRIGGERS_MAX, which are not compared
     windows: list[WindowCount] = []  # of a sample, for the margin of error; the first and the last may be parts
+    examples: list[SeenEvent] = []  # with `against`: some of the events taken that the other filter does not take
     next: str = ""  # where to go on; empty at the end
 
 
@@ -218,6 +229,8 @@ class BacktestSummary(msgspec.Struct, frozen=True, rename="camel"):
     triggers_estimated: bool  # whether fewer events were compared with the triggers than taken
     chunks_read: int
     chunks_skipped: int
+    only_filter: list[SeenEvent] = []  # some of those that the second filter does not take, BACKTEST_EXAMPLES_MAX
+    only_against: list[SeenEvent] = []  # some of those that the second filter alone takes
     intervals: dict[str, Interval] = {}
     confidence: float = CONFIDENCE
 
@@ -232,6 +245,7 @@ class BacktestResult:
         self._hours: dict[str, dict[str, int]] = {_FILTER: {}, _AGAINST: {}}
         self._samples = {_FILTER: SampleSums(), _AGAINST: SampleSums()}
         self._both_of: dict[str, float] = {}
+        self._examples: dict[str, list[SeenEvent]] = {_FILTER: [], _AGAINST: []}
         self._hours_left_out = self._triggers_left_out = 0
         self._last: BacktestPage | None = None
 
@@ -256,6 +270,7 @@ class BacktestResult:
                 hours[one.hour] = hours.get(one.hour, 0) + one.taken
             else:
                 self._hours_left_out += 1
+        self._examples[page.of] += page.examples
         for trigger in page.triggers:
             self._both_of[trigger.name] = self._both_of.get(trigger.name, 0.0) + trigger.both
 
@@ -294,6 +309,8 @@ class BacktestResult:
             triggers_estimated=bool(self._both_of) and first["compared"] < taken,
             chunks_read=first["chunks_read"] + second["chunks_read"],
             chunks_skipped=first["chunks_skipped"] + second["chunks_skipped"],
+            only_filter=self._examples[_FILTER][:BACKTEST_EXAMPLES_MAX],
+            only_against=self._examples[_AGAINST][:BACKTEST_EXAMPLES_MAX],
             intervals={} if last.next else self._intervals(last.stored),
         )
 

@@ -84,27 +84,25 @@ def backtest(
         triggers=triggers,
     )
     path = full_name(broker, namespace)
-    with _asking(data, server, path) as ask, _progress() as show:
-        result = _counted(asked, ask, show, has_second=bool(against))
+    result = backtested(asked, server, path, data)
     if as_json:
         typer.echo(msgspec.json.encode({"broker": path, **msgspec.to_builtins(result)}).decode())
     else:
         _print(result, path)
 
 
-def _counted(
-    asked: BacktestRequest, ask: AskPage, show: Callable[[float], object], *, has_second: bool
-) -> BacktestSummary:
-    """Asks for page after page, for BACKTEST_S_MAX at most."""
-    result = BacktestResult(asked.share, has_second=has_second)
-    until = time.monotonic() + BACKTEST_S_MAX
-    page = ask(asked)
-    result.add(page)
-    while page.next and time.monotonic() < until:
-        show(result.done)
-        page = ask(msgspec.structs.replace(asked, next=page.next))
+def backtested(asked: BacktestRequest, server: str, broker: str, data: Path | None = None) -> BacktestSummary:
+    """Asks a server, or a data directory, for page after page and BACKTEST_S_MAX at most, with a bar meanwhile."""
+    with _asking(data, server, broker) as ask, _progress() as show:
+        result = BacktestResult(asked.share, has_second=bool(asked.against))
+        until = time.monotonic() + BACKTEST_S_MAX
+        page = ask(asked)
         result.add(page)
-    return result.summary()
+        while page.next and time.monotonic() < until:
+            show(result.done)
+            page = ask(msgspec.structs.replace(asked, next=page.next))
+            result.add(page)
+        return result.summary()
 
 
 @contextlib.contextmanager
@@ -156,8 +154,18 @@ def _print(found: BacktestSummary, broker: str) -> None:
         only, other = found.taken - found.both, found.against - found.both
         both = shown("both", found.both)
         typer.echo(f"both     {both}; only the filter {max(0, only):,}, only the other {max(0, other):,}")
+    _print_examples(found)
     _print_hours(found)
     _print_triggers(found)
+
+
+def _print_examples(found: BacktestSummary) -> None:
+    """Some events that one filter alone takes."""
+    alone = {"only the filter": found.only_filter, "only the other": found.only_against}
+    rows = [[which, one.stored, one.type, one.source, one.id] for which, events in alone.items() for one in events]
+    if rows:
+        typer.echo()
+        print_table([["EXAMPLES OF", "STORED", "TYPE", "SOURCE", "ID"], *rows])
 
 
 def _print_hours(found: BacktestSummary) -> None:

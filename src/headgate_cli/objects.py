@@ -67,13 +67,43 @@ triggers = typer.Typer(no_args_is_help=True, help="Pause and resume the deliveri
 
 def apply(
     file: Annotated[str, typer.Option("--filename", "-f", help="A file, a directory, or - for standard input.")],
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Apply nothing: show what changed filters do to stored events.")
+    ] = False,
+    max_change: Annotated[
+        str,
+        typer.Option(
+            "--max-change", metavar="PERCENT", help="Apply nothing if a filter gains or loses more events, as in 5%."
+        ),
+    ] = "",
+    since: Annotated[
+        str, typer.Option("--since", help="How far back both look: an age (15m, 1h, 7d) or a time.")
+    ] = "1h",
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Create or update brokers, triggers, subscriptions, event policies, secrets from YAML or JSON."""
+    """Create or update brokers, triggers, subscriptions, event policies, secrets from YAML or JSON.
+
+    With --preview or --max-change, each changed filter is first counted on the stored events of the last hour, beside
+    the filter that the server has.
+
+    \b
+    Examples:
+      headgate apply -f triggers/
+      headgate apply -f triggers/ --preview --since 1d
+      headgate apply -f triggers/ --max-change 5%
+    """  # noqa: D301 - click reads \b as "keep these lines"
     documents = list(_documents(file))
     if not documents:
         fail(f"{file}: no objects", hint="files end in .yaml, .yml or .json")
+    if preview or max_change:
+        from headgate_cli.preview import changes, percent_of, tell  # here: it brings what draws bars
+
+        wanted = (_wanted(one, namespace) for one in documents if not is_namespace(one.value))
+        objects = ((_label(one.kind, _name_of(one.document)), one.kind, one.namespace, one.body) for one in wanted)
+        tell(changes(server, objects, since), percent_of(max_change) if max_change else None)
+    if preview:
+        return
     _tell((f"{document.source}: ", done) for document, done in _applied(server, documents, namespace))
 
 

@@ -35,7 +35,7 @@ from headgate.scan.pages import LogScanner
 from headgate.server.peers.local_http import answering, requested
 from headgate.server.peers.reader_client import ReaderScanner, count_route
 from headgate.shares import PlacesTakenError
-from headgate_api import limits
+from headgate_api import limits, positions
 from headgate_api.backtest import BacktestPage, BacktestRequest, BacktestResult, BacktestSummary
 from headgate_api.errors import InvalidInputError
 from headgate_api.objects.errors import ObjectNotFoundError
@@ -144,6 +144,13 @@ def test_two_filters_are_compared(backtests: Backtests, orders: list[StoredOrder
     assert found.against_errors <= other.errors
     assert hours_of(found) == one.hours
     assert hours_of(found, "against") == other.hours
+    for alone, examples in (
+        (one.places - other.places, found.only_filter),
+        (other.places - one.places, found.only_against),
+    ):
+        named = {place for example in examples for place in positions.parse(example.position).items()}
+        assert len(named) == limits.BACKTEST_EXAMPLES_MAX
+        assert named <= alone
 
 
 def test_small_pages_add_up_to_the_same(

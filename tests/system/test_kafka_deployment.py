@@ -314,6 +314,8 @@ def filters_are_counted_over_stored_events_by_every_server(deployment: Deploymen
         large, odd = set(range(21, EVENTS)), set(range(1, EVENTS, 2))
         assert counts == {"complete": True, "taken": len(large), "against": len(odd), "both": len(large & odd)}
         assert {one["name"]: one["both"] for one in found["triggers"]}["default/large"] == len(large)
+        assert {one["type"] for one in found["onlyFilter"]} == {"even"}
+        assert {one["type"] for one in found["onlyAgainst"]} == {"odd"}
 
 
 def deliveries_are_counted_by_every_server(deployment: Deployment) -> None:

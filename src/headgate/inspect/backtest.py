@@ -37,7 +37,7 @@ from headgate_api.positions import PositionError
 
 _FILTER: Final = "filter"
 _AGAINST: Final = "against"
-_COUNTS: Final = ("scanned", "taken", "errors", "both", "compared", "chunks_read", "chunks_skipped", "windows")
+_SAME: Final = frozenset(CountPage.__struct_fields__).intersection(BacktestPage.__struct_fields__) - {"hours"}
 """What a page of counts and its answer call the same."""
 _NEXT_HINT: Final = "give back what the server gave as next"
 _PATH: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/brokers/{{name}}/backtest"
@@ -107,7 +107,7 @@ class Backtests:
                 broker=served.identity,
                 rule=served.rule.value,
                 cel=filters[progress.of],
-                beside=filters[_AGAINST] or None if is_first else None,
+                beside=filters[_AGAINST if is_first else _FILTER] or None,
                 others=tuple(texts),
                 first=dict(progress.first),
                 start=dict(progress.at),
@@ -167,5 +167,5 @@ def _answer(now: _Progress, counted: CountPage, names: list[str], left_out: int,
         triggers=[TriggerOverlap(name, both) for name, both in zip(names, counted.others, strict=False)],
         triggers_left_out=left_out,
         next="" if is_last else following.token(),
-        **{name: getattr(counted, name) for name in _COUNTS},
+        **{name: getattr(counted, name) for name in _SAME},
     )

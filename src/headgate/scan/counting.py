@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress, islice
+from operator import not_
 from typing import Final
 
 import msgspec
@@ -18,10 +20,13 @@ from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.skipping.prune import FilterValueRule
 from headgate.scan.scan import Piece, Scan
 from headgate.scan.source import Query, ReadableLog
-from headgate_api.backtest import WindowCount
+from headgate_api import positions
+from headgate_api.backtest import SeenEvent, WindowCount
+from headgate_api.event import rfc3339
 from headgate_api.event.model import Event
 from headgate_api.limits import (
     BACKTEST_EVALUATIONS_MAX,
+    BACKTEST_EXAMPLES_MAX,
     BACKTEST_WINDOW_EVENTS,
     BACKTEST_WINDOWS_MAX,
     READ_EVENTS_PER_TURN,
@@ -59,6 +64,7 @@ class CountPage(msgspec.Struct):
     others: list[float] = []  # for each the events taken that it takes too; estimated where not all were asked
     chunks_read: int = 0
     chunks_skipped: int = 0
+    examples: list[SeenEvent] = []  # some of the events taken that `beside` does not take
     windows: list[WindowCount] = []  # of a sample, in order; the first and the last may be parts
 
 
@@ -86,6 +92,11 @@ def windows(first: int, start: int, end: int, share: float, partition: int) -> I
 def _stride(share: float) -> int:
     """Events of which one window is looked at."""
     return max(BACKTEST_WINDOW_EVENTS, round(BACKTEST_WINDOW_EVENTS / share))
+
+
+def _places(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
+    """Partition and offset of each event."""
+    return ((piece.partition, offset) for piece in pieces for offset in piece.offsets)
 
 
 class Counting:
@@ -151,9 +162,17 @@ class Counting:
             return
         whole = [one for piece in pieces for one in zip(piece.events(), piece.append_times_us, strict=True)]
         if self._beside is not None:
-            self.page.both += sum(self._beside.evaluate(*one).kind is OutcomeKind.TRUE for one in whole)
+            both = [self._beside.evaluate(*one).kind is OutcomeKind.TRUE for one in whole]
+            self.page.both += sum(both)
+            self._show(compress(zip(_places(pieces), whole, strict=True), map(not_, both)))
         if self._others:
             self._compare(whole)
+
+    def _show(self, alone: Iterable[tuple[tuple[int, int], tuple[Event, int]]]) -> None:
+        """Names some events that `beside` does not take, given by partition, offset and when they were stored."""
+        for (partition, offset), (event, stored_us) in islice(alone, BACKTEST_EXAMPLES_MAX - len(self.page.examples)):
+            stored, position = rfc3339.text(stored_us, "milliseconds"), positions.write({partition: offset})
+            self.page.examples.append(SeenEvent(event.id, event.source, event.type, stored, position))
 
     def _compare(self, taken: Sequence[tuple[Event, int]]) -> None:
         """Asks the other filters of as many of these events as there is time for, evenly spread."""
