@@ -25,6 +25,7 @@ from pathlib import Path
 import httptools
 import structlog
 import uvloop
+from tests.outbox.frames import encode_passed, encode_row
 
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.post import HttpTransport
@@ -33,7 +34,7 @@ from headgate.filter.compile.plan import CompiledFilter
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.objects.kinds.routing import DeliveryRules, RoutingTable, Target, TargetReport
-from headgate.outbox.link_format import Hello, encode_hello, encode_passed, encode_row
+from headgate.outbox.link_format import Hello, encode_hello
 from headgate.server import child
 from headgate.server.processes.dispatcher import DispatcherOptions, opened
 from headgate_api.event.model import DataKind, Event

@@ -49,7 +49,7 @@ from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.rpc.service import CallContext, RpcCall
 from headgate.subscriptions.api import PREFIX, SubscriptionsApi
-from headgate.subscriptions.cursor import Leases
+from headgate.subscriptions.consumers import Leases
 from headgate.subscriptions.messages import AckResult
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.store import SavedCursor

@@ -22,7 +22,6 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from headgate.server.parts import MATCHER_VARIABLE
-from headgate.testing.server import WITHOUT_SPARK
 from tests.support import DEPTH
 
 COSTLY: Final = ("spark", "kafka", "system", "crash")
@@ -144,7 +143,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(RUN, uuid.uuid4().hex)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM)
     if DEPTH == "gate":  # tests about Spark ask for it: `Server(spark=True)`
-        os.environ.setdefault(MATCHER_VARIABLE, WITHOUT_SPARK)
+        os.environ.setdefault(MATCHER_VARIABLE, "tests.plain_matcher")
+        root = str(Path(__file__).resolve().parents[1])  # where a server finds it
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background of a script: the programs that tests start would inherit it, and pass over Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)

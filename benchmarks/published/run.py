@@ -20,16 +20,7 @@ from benchmarks.dispatch import subscriber
 from benchmarks.ingress import drive
 from benchmarks.objects import create_all, wait_ready
 from benchmarks.published.probes import Course, Recording, written_bytes
-from benchmarks.published.setups import (
-    BATCH,
-    Events,
-    Post,
-    Setup,
-    brokers_of,
-    noisy_post,
-    quiet_post,
-    triggers_of,
-)
+from benchmarks.published.setups import BATCH, Events, Post, Setup, brokers_of, noisy_post, quiet_post, triggers_of
 from benchmarks.shards import ROLES, SETTLED_S, processor_s, publish
 from benchmarks.system import arrivals, arrived
 from headgate.testing.server import Server

@@ -1,4 +1,4 @@
-"""How commands reach a server: TLS, tokens and contexts as options of each of them, and failed handshakes as errors."""
+"""How commands reach a server: TLS, tokens and contexts as options of each of them."""
 
 from __future__ import annotations
 
@@ -16,29 +16,13 @@ import typer
 from typer.main import get_command
 
 from headgate_api.bearer import TokenSource
-from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.errors import InvalidInputError
 from headgate_api.kubeconfig import KubeContext, read_context
 
 if TYPE_CHECKING:
     from typer._click import Command
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_PROBE_S_MAX: Final = 5.0
-"""How long a port is asked whether it speaks TLS."""
-_WRONG_NAME: Final = frozenset({62, 64})
-"""OpenSSL's codes for a host name and an address that the certificate does not bear."""
-_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
-_CLIENT_REFUSED: Final = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
-"""Parts of the alerts with which a server ends a handshake for the client's certificate."""
-_SHOW_CERTIFICATE: Final = "--client-cert FILE and --client-key FILE show a certificate of a CA that the server knows"
-
-
-class TlsFailedError(UnavailableError):
-    """No TLS connection to the server is possible as things are."""
-
-    code = "tls"
-
-
 _OPTIONS: Final = {
     "cacert": "PEM file of the CAs that sign the server's certificate. Default: the system's.",
     "client_cert": "PEM file of the client certificate to present.",
@@ -93,32 +77,6 @@ def authorization(url: str) -> str:
 _tokens: Final = functools.lru_cache(1)(TokenSource)
 
 
-def handshake_error(server: str, error: BaseException) -> TlsFailedError | None:
-    """What a failure of a request means for TLS, and what to do; None when it is none of TLS."""
-    where = urlsplit(server)
-    host, says, hint = where.netloc, "", ""
-    is_broken = isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        says = f"the certificate of {host} is not trusted: {error.verify_message}"
-        hint = "--cacert FILE (HEADGATE_CACERT) names the CA that signed it"
-        if error.verify_code in _WRONG_NAME:
-            says = f"the certificate of {host} does not bear the name {where.hostname}: {error.verify_message}"
-            hint = "name the server as its certificate does"
-    elif isinstance(error, ssl.SSLError):
-        reason = error.reason or str(error)
-        says, hint = f"no TLS connection to {host}: {reason}", "check --server"
-        if any(name in reason for name in _NO_TLS):
-            says, hint = f"{host} does not speak TLS", f"use http://{host}"
-        elif any(name in reason for name in _CLIENT_REFUSED):
-            says, hint = f"{host} does not accept this client: {reason.replace('_', ' ').lower()}", _SHOW_CERTIFICATE
-    elif where.scheme == "https" and is_broken:  # in TLS 1.3 a server refuses a client after the client's handshake
-        says = f"{host} closed the connection: perhaps it does not accept this client's certificate"
-        hint = _SHOW_CERTIFICATE
-    elif where.scheme == "http" and is_broken and _speaks_tls(where.hostname, where.port):
-        says, hint = f"{host} speaks TLS", f"use --server https://{host}"
-    return TlsFailedError(says, hint=hint) if says else None
-
-
 @functools.lru_cache(1)
 def _tls(cacert: str, client_cert: str, client_key: str) -> ssl.SSLContext:
     try:
@@ -138,23 +96,6 @@ def _tls(cacert: str, client_cert: str, client_key: str) -> ssl.SSLContext:
 def _unusable(option: str, path: str, error: OSError) -> InvalidInputError:
     why = (error.reason or "no PEM").replace("_", " ").lower() if isinstance(error, ssl.SSLError) else error.strerror
     return InvalidInputError(f"{option} {path} cannot be used: {why}", hint="give a file in PEM format")
-
-
-def _speaks_tls(host: str | None, port: int | None) -> bool:
-    """Whether a handshake gets an answer of TLS; nothing is sent but the handshake."""
-    import socket
-
-    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    asking.check_hostname = False
-    asking.verify_mode = ssl.CERT_NONE
-    try:
-        with (
-            socket.create_connection((host or "", port or 80), _PROBE_S_MAX) as plain,
-            asking.wrap_socket(plain, server_hostname=host),
-        ):
-            return True
-    except OSError:
-        return False
 
 
 def _kept(parameter: typer.CallbackParam, value: str | None) -> str | None:

@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import shutil
+import ssl
 import sys
 import textwrap
 import urllib.error
@@ -33,6 +34,14 @@ TIMEOUT_S: Final = 30.0
 """One request: a healthy server answers in milliseconds."""
 EXIT_USAGE: Final = 2
 """Exit status for an option or an argument that makes no sense; else a failure is 1."""
+_PROBE_S_MAX: Final = 5.0
+"""How long a port is asked whether it speaks TLS."""
+_WRONG_NAME: Final = frozenset({62, 64})
+"""OpenSSL's codes for a host name and an address that the certificate does not bear."""
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+_CLIENT_REFUSED: Final = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
+"""Parts of the alerts with which a server ends a handshake for the client's certificate."""
+_SHOW_CERTIFICATE: Final = "--client-cert FILE and --client-key FILE show a certificate of a CA that the server knows"
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _BETWEEN: Final = "   "
 _CELL_CHARS_MIN: Final = 8
@@ -61,6 +70,12 @@ class NoServerError(UnavailableError):
     """No server answers at the URL, or not with JSON."""
 
     code = "no-server"
+
+
+class TlsFailedError(UnavailableError):
+    """No TLS connection to the server is possible as things are."""
+
+    code = "tls"
 
 
 def request(
@@ -185,17 +200,60 @@ def _translated_errors(server: str) -> Iterator[None]:
         with error:
             raise _refusal(error) from error
     except (ValueError, http.client.HTTPException) as error:
-        if (failed := access.handshake_error(server, error)) is not None:
+        if (failed := _handshake_error(server, error)) is not None:
             raise failed from error
         raise NoServerError(f"{server} does not answer like Headgate: {error}", hint="check --server") from error
     except OSError as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        if isinstance(reason, OSError) and (failed := access.handshake_error(server, reason)) is not None:
+        if isinstance(reason, OSError) and (failed := _handshake_error(server, reason)) is not None:
             raise failed from error
         raise NoServerError(
             f"no server at {server}: {reason}",
             hint="start one with `headgate serve`, or name it with --server or HEADGATE_SERVER",
         ) from error
+
+
+def _handshake_error(server: str, error: BaseException) -> TlsFailedError | None:
+    """What a failure of a request means for TLS, and what to do; None when it is none of TLS."""
+    where = urlsplit(server)
+    host, says, hint = where.netloc, "", ""
+    is_broken = isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        says = f"the certificate of {host} is not trusted: {error.verify_message}"
+        hint = "--cacert FILE (HEADGATE_CACERT) names the CA that signed it"
+        if error.verify_code in _WRONG_NAME:
+            says = f"the certificate of {host} does not bear the name {where.hostname}: {error.verify_message}"
+            hint = "name the server as its certificate does"
+    elif isinstance(error, ssl.SSLError):
+        reason = error.reason or str(error)
+        says, hint = f"no TLS connection to {host}: {reason}", "check --server"
+        if any(name in reason for name in _NO_TLS):
+            says, hint = f"{host} does not speak TLS", f"use http://{host}"
+        elif any(name in reason for name in _CLIENT_REFUSED):
+            says, hint = f"{host} does not accept this client: {reason.replace('_', ' ').lower()}", _SHOW_CERTIFICATE
+    elif where.scheme == "https" and is_broken:  # in TLS 1.3 a server refuses a client after the client's handshake
+        says = f"{host} closed the connection: perhaps it does not accept this client's certificate"
+        hint = _SHOW_CERTIFICATE
+    elif where.scheme == "http" and is_broken and _speaks_tls(where.hostname, where.port):
+        says, hint = f"{host} speaks TLS", f"use --server https://{host}"
+    return TlsFailedError(says, hint=hint) if says else None
+
+
+def _speaks_tls(host: str | None, port: int | None) -> bool:
+    """Whether a handshake gets an answer of TLS; nothing is sent but the handshake."""
+    import socket
+
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname = False
+    asking.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host or "", port or 80), _PROBE_S_MAX) as plain,
+            asking.wrap_socket(plain, server_hostname=host),
+        ):
+            return True
+    except OSError:
+        return False
 
 
 def _refusal(error: urllib.error.HTTPError) -> ApiRefusedError:

@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from headgate.auth.authenticator import Authenticator
 from headgate.auth.context import header_of, user_of
-from headgate.auth.credentials import Credentials, RefusalCounter, der_of, user_of_certificate
+from headgate.auth.credentials import Credentials, der_of, user_of_certificate
 from headgate.auth.errors import CredentialsRefusedError, IssuerUnavailableError, SlowedError
+from headgate.auth.lockout import RefusalCounter
 from headgate.auth.static_tokens import TokenFile, digest_of
 from headgate.auth.user import ANONYMOUS, User, authenticated
 from headgate.observe.metrics import TOKENS_VERIFIED

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.auth.authorizer import AccessDecision
-from headgate.auth.event_policies import (
-    DefaultMode,
-    EventPolicies,
-    EventPolicyAuthority,
-    PublishAuthorizer,
-    SenderRule,
-)
+from headgate.auth.event_policies import DefaultMode, EventPolicies, EventPolicyAuthority, PublishAuthorizer, SenderRule
 from headgate.auth.routes import PUBLISH
 from headgate.auth.rules import AccessRule, Attributes
 from headgate.auth.user import ANONYMOUS, ANONYMOUS_NAME, User, authenticated, sender_of, service_account, subject_of

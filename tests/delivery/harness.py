@@ -25,11 +25,12 @@ from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.objects.kinds.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
-from headgate.outbox.link_format import Hello, encode_hello, encode_passed, encode_row
+from headgate.outbox.link_format import Hello, encode_hello
 from headgate.outbox.writer import decode_chunk
 from headgate.server.processes.dispatcher import Dispatcher, DispatcherOptions, opened
 from headgate_api.event.model import DataKind, Event
 from headgate_api.event.names import path_of
+from tests.outbox.frames import encode_passed, encode_row
 
 TOKEN = bytes(range(32))
 BROKER = "default/default/1"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.auth.credentials import client_of
+from headgate.auth.lockout import client_of
 from headgate.ingress.http_connection import Connections, ConnectionSlot
 from headgate_api import limits
 

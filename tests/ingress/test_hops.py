@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from headgate.auth.user import ANONYMOUS, User, authenticated
-from headgate.event.hops import hops_of, place_root, root_of
-from headgate.ingress import intake
+from headgate.event.hops import Descendants, hops_of, place_root, root_of
 from headgate.ingress.publish_http import Ingress
 from headgate.observe.metrics import REQUESTS_REFUSED
+from headgate_api import limits
 from headgate_api.errors import UnavailableError
 from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON
 from headgate_api.event.model import Event
@@ -86,7 +86,7 @@ def test_nobody_says_the_root_as_an_attribute():
 
 
 def test_a_tree_is_bounded_and_others_grow_on(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(intake.limits, "DESCENDANTS_MAX", 5)
+    monkeypatch.setattr(limits, "DESCENDANTS_MAX", 5)
     refused = REQUESTS_REFUSED.labels("too-many-descendants").value
     log = FakeLog()
     app = ingress(log)
@@ -99,7 +99,7 @@ def test_a_tree_is_bounded_and_others_grow_on(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_tree_takes_nothing_from_outside_and_nothing_of_another_namespace(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(intake.limits, "DESCENDANTS_MAX", 2)
+    monkeypatch.setattr(limits, "DESCENDANTS_MAX", 2)
     log = FakeLog()
     app = ingress(log, brokers=("ns/b", "other/b"))
     ann, bob = authenticated("ann"), authenticated("bob")
@@ -130,7 +130,7 @@ def log_event() -> Event:
 
 
 def test_what_is_not_stored_does_not_count(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(intake.limits, "DESCENDANTS_MAX", 2)
+    monkeypatch.setattr(limits, "DESCENDANTS_MAX", 2)
     log = FakeLog(UnavailableError("the disk is full"))
     app = ingress(log)
     assert [sent(app, "a").status for _ in range(5)] == [503] * 5
@@ -139,7 +139,7 @@ def test_what_is_not_stored_does_not_count(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_those_that_wait_for_the_disk_together_count(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(intake.limits, "DESCENDANTS_MAX", 3)
+    monkeypatch.setattr(limits, "DESCENDANTS_MAX", 3)
     log = FakeLog()
     app = ingress(log)
     headers = [*ATTRIBUTES, OWN, ("headgate-hops", "1"), ("headgate-root", "a")]
@@ -156,8 +156,8 @@ def test_those_that_wait_for_the_disk_together_count(monkeypatch: pytest.MonkeyP
 
 
 def test_few_trees_are_remembered_those_that_grew_last(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(intake.limits, "ROOTS_KEPT_MAX", 3)
-    trees = intake.Descendants()
+    monkeypatch.setattr(limits, "ROOTS_KEPT_MAX", 3)
+    trees = Descendants()
     for root in ("a", "b", "c", "a", "d"):
         trees.take(root, 1)
     assert dict(trees._counts) == {"c": 1, "a": 2, "d": 1}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from headgate.event.hops import Lineage
 from headgate.ingress import intake
 from headgate.ingress import publish_http as ingress_app
 from headgate.ingress.partitions import Partitions
@@ -124,9 +125,7 @@ def test_the_loop_has_turns_while_a_large_batch_gets_its_lineage_and_trace(count
     trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 
     async def work() -> int:
-        storing = asyncio.create_task(
-            intake_.store(served, events, 1, started_s=0.0, lineage=intake.Lineage(1), trace=trace)
-        )
+        storing = asyncio.create_task(intake_.store(served, events, 1, started_s=0.0, lineage=Lineage(1), trace=trace))
         await asyncio.sleep(0)
         had = 0
         while not log.events:

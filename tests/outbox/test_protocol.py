@@ -8,17 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.outbox.link_format import (
-    HELLO_BYTES,
-    FrameParser,
-    Hello,
-    LinkProtocolError,
-    decode_hello,
-    encode_generation,
-    encode_hello,
-    encode_passed,
-    encode_row,
-)
+from headgate.outbox.link_format import HELLO_BYTES, FrameParser, Hello, LinkProtocolError, decode_hello, encode_hello
+from tests.outbox.frames import encode_generation, encode_passed, encode_row
 
 TOKEN = bytes(range(32))
 

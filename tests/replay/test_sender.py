@@ -14,13 +14,7 @@ from typing import Any
 import pytest
 
 from headgate.deadletters.store import DeadLetterStore
-from headgate.replay.store import (
-    Replay,
-    ReplayProgress,
-    ReplaySpec,
-    ReplayState,
-    ReplayStore,
-)
+from headgate.replay.store import Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.shares import PlacesTakenError
 from headgate.storage.files import DispatcherDirectory
 from headgate.testing.server import free_port

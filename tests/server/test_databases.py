@@ -22,13 +22,7 @@ from headgate.server import datadir, preflight
 from headgate.settings import ACCEPTABLE_LOSSES, Settings
 from headgate.storage import sqlite
 from headgate.storage.commit import record_path
-from headgate.storage.sqlite import (
-    LOSSES,
-    DatabaseDamagedError,
-    DatabaseMissingError,
-    DatabaseNewerError,
-    examine,
-)
+from headgate.storage.sqlite import LOSSES, DatabaseDamagedError, DatabaseMissingError, DatabaseNewerError, examine
 from headgate.subscriptions.store import SubscriptionStore
 from headgate.testing.server import free_port
 from headgate_api.objects.kinds import Kind

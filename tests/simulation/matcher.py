@@ -16,17 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headgate.filter.compile.plan import Verdict
 from headgate.outbox.link import MatchLinkServer, _LinkConnection
-from headgate.outbox.link_format import (
-    DRIVER_PARTITION,
-    HELLO_ACCEPTED,
-    Hello,
-    encode_generation,
-    encode_hello,
-    encode_passed,
-    encode_row,
-)
+from headgate.outbox.link_format import DRIVER_PARTITION, HELLO_ACCEPTED, Hello, encode_hello
 from headgate.outbox.shards import dispatcher_of
 from tests.delivery.harness import TOKEN
+from tests.outbox.frames import encode_generation, encode_passed, encode_row
 from tests.simulation.ledger import PARTITIONS
 
 if TYPE_CHECKING:

@@ -31,13 +31,7 @@ import pyarrow as pa
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.log.bloom import hash_value, might_contain
 from headgate.log.directory import Partition
-from headgate.log.format import (
-    CHUNK_HEADER_BYTES,
-    Codec,
-    decode_body,
-    unpack_chunk_header,
-    unpack_segment_header,
-)
+from headgate.log.format import CHUNK_HEADER_BYTES, Codec, decode_body, unpack_chunk_header, unpack_segment_header
 from headgate.log.recovery import list_segments
 from headgate.log.writer import Encoded, PartitionWriter
 

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.auth.credentials import Credentials, RefusalCounter, bearer_token, user_of_certificate
+from headgate.auth.credentials import Credentials, bearer_token, user_of_certificate
 from headgate.auth.errors import CredentialsRefusedError, IssuerUnavailableError, SlowedError
 from headgate.auth.json_web_tokens import TokenVerifier, TrustedIssuer
+from headgate.auth.lockout import RefusalCounter
 from headgate.auth.static_tokens import TokenFile, digest_of
 from headgate.auth.user import ANONYMOUS, User
 from headgate.observe.metrics import TOKENS_REFUSED, TOKENS_VERIFIED

@@ -1,10 +1,8 @@
-"""What a client shows of itself: a token, a certificate, an address, by which refusals are counted."""
+"""What a client shows of itself: a token, a certificate."""
 
 from __future__ import annotations
 
-import ipaddress
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -13,9 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from headgate.auth.errors import CredentialsRefusedError, SlowedError
+from headgate.auth.errors import CredentialsRefusedError
 from headgate.auth.user import User, authenticated, checked
-from headgate_api.limits import AUTH_CLIENTS_MAX, AUTH_REFUSALS_MAX, AUTH_REFUSALS_S, TOKEN_BYTES_MAX
+from headgate_api.limits import TOKEN_BYTES_MAX
 
 AUTHORIZATION: Final = b"authorization"
 """The header that a token comes in."""
@@ -84,49 +82,3 @@ def der_of(pem: bytes) -> bytes:
         return x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
     except ValueError:
         return b""
-
-
-# --- clients --------------------------------------------------------------------------------------
-# Who counts as one client, by address, and how many of his credentials were refused: nobody may try one by one.
-
-_IPV6_CLIENT_BITS: Final = 64
-"""One machine may use every address of such a network."""
-
-
-def client_of(address: str) -> str:
-    """The client whose connections are counted together: an address or a /64 network."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((found, _IPV6_CLIENT_BITS), strict=False))
-    return str(found)
-
-
-class RefusalCounter:
-    """How many credentials of each client were refused lately."""
-
-    def __init__(self, *, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._clock_s = clock_s
-        self._clients: dict[str, tuple[int, float]] = {}
-
-    def check(self, address: str) -> None:
-        """Raises SlowedError when a client is not heard now."""
-        if not self._clients:
-            return
-        count, ends_s = self._clients.get(client_of(address), (0, 0.0))
-        left_s = ends_s - self._clock_s()
-        if count >= AUTH_REFUSALS_MAX and left_s > 0:
-            raise SlowedError(left_s)
-
-    def count(self, address: str) -> None:
-        client, now_s = client_of(address), self._clock_s()
-        count, ends_s = self._clients.pop(client, (0, 0.0))
-        if ends_s <= now_s:
-            count, ends_s = 0, now_s + AUTH_REFUSALS_S
-        self._clients[client] = (count + 1, ends_s)  # at the end: the first one is the one that was quiet the longest
-        if len(self._clients) > AUTH_CLIENTS_MAX:
-            del self._clients[next(iter(self._clients))]

@@ -1,4 +1,4 @@
-"""Hops and root of an event: how many brokers it has passed, and which event it descends from. They end loops.
+"""Hops, root and descendants of an event: how many brokers it has passed, and what has come of it. They end loops.
 
 Both are extensions of the stored event, `headgatehops` and `headgateroot`, which filters can ask for; producers do not
 send them and subscribers do not see them. On the wire they are the headers `headgate-hops` and `headgate-root` of every
@@ -11,11 +11,14 @@ of its tree, so only the server's own deliveries say it; from anybody else it na
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from collections import OrderedDict
+from typing import Final, NamedTuple
 
 import msgspec
 import xxhash
 
+from headgate_api import limits
+from headgate_api.errors import InvalidInputError
 from headgate_api.event.errors import EventError
 from headgate_api.event.model import Event
 from headgate_api.limits import ROOT_CHARS_MAX
@@ -26,6 +29,16 @@ ROOT: Final = "headgateroot"
 ROOT_HEADER: Final = "headgate-root"
 ATTRIBUTES: Final = (HOPS, ROOT)
 """The broker's own."""
+
+
+class Lineage(NamedTuple):
+    """Where events come from."""
+
+    hops: int = 0  # how many brokers they have been through
+    root: str = ""  # the event that they descend from, empty when it is not known; see `outside_root`
+
+
+NO_LINEAGE: Final = Lineage()
 
 
 def hops_of(event: Event) -> int:
@@ -73,3 +86,40 @@ def with_lineage(event: Event, hops: int, root: str = "") -> Event:
         if root:
             extensions[ROOT] = root
     return msgspec.structs.replace(event, extensions=extensions)
+
+
+class TooManyDescendantsError(InvalidInputError):
+    """DESCENDANTS_MAX events have come of one: its tree grows without end."""
+
+    code = "too-many-descendants"
+    http_status = 422
+
+
+class Descendants:
+    """The size of trees: how many events have come of one, by replies and by brokers that are subscribers.
+
+    The hop count bounds how deep a tree grows; three triggers that answer each other's events still make 3 ** 32 of one
+    within it. Each namespace counts for itself: what another one makes of an event that it was sent takes no room here.
+    The counts are in memory: a restart starts from zero, and trees that have not grown for longest are forgotten.
+    Belongs to the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def take(self, tree: str, count: int) -> None:
+        """Counts new descendants of an event, before they are stored, as many wait for the disk together."""
+        grown = self._counts.get(tree, 0) + count
+        if grown > limits.DESCENDANTS_MAX:
+            raise TooManyDescendantsError(
+                f"{limits.DESCENDANTS_MAX} events have come of one event by replies and forwarding (DESCENDANTS_MAX)",
+                hint="triggers answer each other's events: change their filters, or what their subscribers answer",
+            )
+        self._counts[tree] = grown
+        self._counts.move_to_end(tree)
+        if len(self._counts) > limits.ROOTS_KEPT_MAX:
+            self._counts.popitem(last=False)
+
+    def give_back(self, tree: str, count: int) -> None:
+        if tree in self._counts:
+            self._counts[tree] -= count

@@ -46,13 +46,6 @@ class TooManyHopsError(InvalidInputError):
     code = "too-many-hops"
 
 
-class TooManyDescendantsError(InvalidInputError):
-    """DESCENDANTS_MAX events have come of one: its tree grows without end."""
-
-    code = "too-many-descendants"
-    http_status = 422
-
-
 class HeadersTooLargeError(TooLargeError):
     """All headers of the request together are over REQUEST_HEAD_BYTES_MAX."""
 

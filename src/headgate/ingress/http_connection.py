@@ -24,7 +24,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from headgate.auth.credentials import client_of
+from headgate.auth.lockout import client_of
 from headgate.observe.logs import Recurring
 from headgate.observe.metrics import CONNECTIONS_CLOSED, REQUESTS_REFUSED, TLS_HANDSHAKES_FAILED
 from headgate_api import limits

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final
 
 from headgate.auth.user import User
-from headgate.event.hops import ATTRIBUTES, forgery, with_lineage
+from headgate.event.hops import ATTRIBUTES, NO_LINEAGE, Descendants, Lineage, forgery, with_lineage
 from headgate.event.trace import context_of, with_context
-from headgate.ingress.errors import TooManyDescendantsError
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.partitions import EventPartitions
 from headgate.ingress.producers import Producing
@@ -27,7 +25,6 @@ from headgate.observe.metrics import (
 )
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 from headgate.shares import FairPlaces, FairThreads
-from headgate_api import limits
 from headgate_api.errors import HeadgateError
 from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.model import Event, may_have_extension
@@ -37,46 +34,6 @@ from headgate_api.objects.errors import UnknownBrokerError
 
 _OWN: Final = frozenset(ATTRIBUTES)
 NO_TRACE: Final[Mapping[str, str]] = {}
-
-
-class Lineage(NamedTuple):
-    """Where events come from."""
-
-    hops: int = 0  # how many brokers they have been through
-    root: str = ""  # the event that they descend from, empty when it is not known; see `outside_root`
-
-
-NO_LINEAGE: Final = Lineage()
-
-
-class Descendants:
-    """The size of trees: how many events have come of one, by replies and by brokers that are subscribers.
-
-    The hop count bounds how deep a tree grows; three triggers that answer each other's events still make 3 ** 32 of one
-    within it. Each namespace counts for itself: what another one makes of an event that it was sent takes no room here.
-    The counts are in memory: a restart starts from zero, and trees that have not grown for longest are forgotten.
-    Belongs to the event loop.
-    """
-
-    def __init__(self) -> None:
-        self._counts: OrderedDict[str, int] = OrderedDict()
-
-    def take(self, tree: str, count: int) -> None:
-        """Counts new descendants of an event, before they are stored, as many wait for the disk together."""
-        grown = self._counts.get(tree, 0) + count
-        if grown > limits.DESCENDANTS_MAX:
-            raise TooManyDescendantsError(
-                f"{limits.DESCENDANTS_MAX} events have come of one event by replies and forwarding (DESCENDANTS_MAX)",
-                hint="triggers answer each other's events: change their filters, or what their subscribers answer",
-            )
-        self._counts[tree] = grown
-        self._counts.move_to_end(tree)
-        if len(self._counts) > limits.ROOTS_KEPT_MAX:
-            self._counts.popitem(last=False)
-
-    def give_back(self, tree: str, count: int) -> None:
-        if tree in self._counts:
-            self._counts[tree] -= count
 
 
 class Intake:

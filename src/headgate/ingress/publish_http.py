@@ -15,10 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headgate.auth.context import ENTRY, USER, shows_token
 from headgate.auth.event_policies import EventForbiddenError
 from headgate.auth.user import ANONYMOUS
-from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, outside_root
+from headgate.event.hops import HOPS_HEADER, NO_LINEAGE, ROOT_HEADER, Lineage, outside_root
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context
 from headgate.ingress.errors import HeadersTooLargeError, MethodNotAllowedError, TooManyHopsError, send_problem
-from headgate.ingress.intake import NO_LINEAGE, NO_TRACE, Intake, Lineage, count_refusal
+from headgate.ingress.intake import NO_TRACE, Intake, count_refusal
 from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
 from headgate.objects.kinds.egress import published_broker
 from headgate.objects.kinds.specs import ServedBroker

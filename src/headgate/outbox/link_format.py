@@ -87,21 +87,6 @@ def decode_hello(data: bytes) -> tuple[Hello, bytes]:
     return hello, token
 
 
-def encode_row(verdict: int, target: int, offset: int) -> bytes:
-    """One row frame."""
-    return _FRAME.pack(FRAME_ROW, verdict, target, offset)
-
-
-def encode_passed(offset: int) -> bytes:
-    """One passed frame: every event below `offset` has been matched and all its rows stand before this frame."""
-    return _FRAME.pack(FRAME_PASSED, 0, 0, offset)
-
-
-def encode_generation(generation: int) -> bytes:
-    """One generation frame: events from the last `passed` on are matched by this generation of filters."""
-    return _FRAME.pack(FRAME_GENERATION, 0, 0, generation)
-
-
 # --- lines of the driver connection ---------------------------------------------------------------
 
 

@@ -14,9 +14,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headgate.auth.audit import AuditEntry, AuditLog, verb_of
 from headgate.auth.authenticator import Authenticator
 from headgate.auth.context import ENTRY, USER, USER_HEADER, current_entry, current_user, user_of
-from headgate.auth.credentials import AUTHORIZATION, Credentials, client_of, der_of
+from headgate.auth.credentials import AUTHORIZATION, Credentials, der_of
 from headgate.auth.errors import CredentialsRefusedError
 from headgate.auth.json_web_tokens import trusted_issuers
+from headgate.auth.lockout import client_of
 from headgate.auth.routes import HEALTH_PATHS
 from headgate.auth.static_tokens import TokenFile
 from headgate.auth.user import ANONYMOUS, User

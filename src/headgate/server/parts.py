@@ -33,7 +33,7 @@ _OWN_ROLES: Final = (Role.CONTROL, Role.FRONT, Role.MATCHER, Role.DISPATCHER, Ro
 ROLES: Final = (*_OWN_ROLES, Role.SOURCE)
 """Those that `--role` takes."""
 MATCHER_VARIABLE: Final = "HEADGATE_CHILD_MATCHER"
-"""Names another matcher, for servers of tests on files: most do without Spark (`testing/matcher.py`)."""
+"""Names another matcher, for servers of tests on files: most do without Spark."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,7 @@ Object = dict[str, Any]
 START_S_MAX: Final = 240.0
 """A server that is not ready by then is not going to be: the JVM takes some 10 s, on a busy machine many times that."""
 
-SPARK: Final = "headgate.server.processes.matcher"
-WITHOUT_SPARK: Final = "headgate.testing.matcher"
-"""The module of another matcher, as `MATCHER_VARIABLE` names it."""
+_SPARK: Final = "headgate.server.processes.matcher"
 _PORTS: Final = range(12_000, 32_000)
 """Below those that Linux chooses itself, from 32,768 on."""
 _turns: Final = itertools.count(secrets.randbelow(len(_PORTS)))
@@ -57,8 +55,8 @@ class Server:
 
     Its ports stay the same over restarts. `arguments` are further ones of `headgate serve`; its standard error goes to
     `log`, None for ours. `program` is the command, None for the one beside our interpreter; `secure` is what it is
-    called with over TLS, None for plain HTTP. `spark` says whether Spark matches, or `testing.matcher`; None for what
-    our environment says, Spark if nothing. Calls of the API show the `token`, where it is not empty.
+    called with over TLS, None for plain HTTP. With `spark` Spark matches, also where our environment names another
+    matcher. Calls of the API show the `token`, where it is not empty.
     """
 
     def __init__(
@@ -70,7 +68,7 @@ class Server:
         log: Path | None = None,
         program: Path | None = None,
         secure: ssl.SSLContext | None = None,
-        spark: bool | None = None,
+        spark: bool = False,
     ) -> None:
         self.data = data
         self.port = port if port is not None else free_port()
@@ -79,7 +77,7 @@ class Server:
         self._arguments = arguments
         self._log = log
         self._secure = secure
-        self._matcher = None if spark is None else SPARK if spark else WITHOUT_SPARK
+        self._matcher = {MATCHER_VARIABLE: _SPARK} if spark else {}
         self.token = ""
         self._program = program if program is not None else Path(sys.executable).with_name("headgate")
         self._process: subprocess.Popen[bytes] | None = None
@@ -98,7 +96,7 @@ class Server:
             log = stack.enter_context(self._log.open("ab")) if self._log else None
             self._process = subprocess.Popen(
                 [*map(str, command), "--listen", f"127.0.0.1:{self.port}", "--grpc", self.grpc, *self._arguments],
-                env=os.environ | ({} if self._matcher is None else {MATCHER_VARIABLE: self._matcher}),
+                env=os.environ | self._matcher,
                 stderr=log,
                 start_new_session=True,
             )

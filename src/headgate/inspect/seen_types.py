@@ -1,4 +1,4 @@
-"""What flows through brokers: types of events with their sources, how many and when, and the schema that JSON data has.
+"""Types of events that brokers have seen, with their sources, how many and when, and the schema that JSON data has.
 
 Sketches of bounded size, of data that anybody may have made. The flows hold places of events, not the events. Pure.
 """

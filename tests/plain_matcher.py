@@ -26,17 +26,11 @@ from headgate.match.errors import DriverLinkError
 from headgate.match.matcher import Matcher, fresh_run_number
 from headgate.objects.kinds.routing import RoutingTable
 from headgate.objects.store.store import Store
-from headgate.outbox.link_format import (
-    HELLO_ACCEPTED,
-    Hello,
-    encode_generation,
-    encode_hello,
-    encode_passed,
-    encode_row,
-)
+from headgate.outbox.link_format import HELLO_ACCEPTED, Hello, encode_hello
 from headgate.outbox.shards import dispatcher_of
 from headgate.server import child, ready
 from headgate_api.errors import HeadgateError
+from tests.outbox.frames import encode_generation, encode_passed, encode_row
 
 POLL_S: Final = 0.01
 IDLE_POLL_S: Final = 0.04
@@ -185,11 +179,11 @@ def run(context: child.Context) -> None:
     settings, stop = context.settings, threading.Event()
     child.on_stop(stop.set)
     report = ready.PartReport(settings.run_directory, context.part.name)
-    with closing(Store.open(settings.data / "control.db")) as store, closing(store.writes()) as writes:
+    with closing(Store.open(settings.data / "control.db")) as store, closing(store.commits()) as commits:
         matcher = Matcher(
             store,
             PlainRunner(LogDirectory(settings.log_directory, settings.on_corrupt), settings.partitions),
-            partial(DriverLinks.published, settings.run_directory, context.token, settings.dispatchers, writes),
+            partial(DriverLinks.published, settings.run_directory, context.token, settings.dispatchers, commits),
             on_active=store.counters.activate,
             on_ready=report.ready,
             on_note=report.note,
