@@ -255,17 +255,27 @@ def lint(
     broker: Broker = BROKER_DEFAULT,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
+    every: Annotated[bool, typer.Option("--all", help="Every broker, each compared for itself.")] = False,
 ) -> None:
     """Compare the filters of a broker: which are equal, implied by others, never or always true.
 
     What is said is sure for every event. Filters of which nothing is said may still be related.
 
-    Example: headgate lint --broker shop/orders
-    """
-    within, _, name = full_name(broker, namespace).partition("/")
-    found = request(server, "GET", api_path(API_VERSION, within, "brokers", name, "lint"))
-    typer.echo(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(_lint_lines(found)))
+    \b
+    Examples:
+      headgate lint --broker shop/orders
+      headgate lint --all
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    brokers = [full_name(broker, namespace)]
+    if every:
+        listed = request(server, "GET", api_path(API_VERSION, None, "brokers"))["items"]
+        brokers = [f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in listed]
+    for path in brokers:
+        within, _, name = path.partition("/")
+        found = request(server, "GET", api_path(API_VERSION, within, "brokers", name, "lint"))
+        lines = [json.dumps(found, ensure_ascii=False)] if as_json else _lint_lines(found)
+        typer.echo("\n".join(f"{path}  {line}" if every and not as_json else line for line in lines))
 
 
 def _lint_lines(found: dict[str, Any]) -> Iterator[str]:

@@ -112,7 +112,7 @@ FILTER_COMMANDS: Final[CommandTable] = {
     "convert": ("headgate.cli.filter_tools:convert", "Translate a filter of any dialect to CEL."),
     "compare": (
         "headgate.cli.filter_tools:compare",
-        "Say what is sure of two filters: equal, one within the other, never true together.",
+        "Say what is sure of two filters: equal, one within the other, never true together, or both true of an event.",
     ),
     "backtest": (
         "headgate_cli.backtest:backtest",

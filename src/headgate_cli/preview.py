@@ -100,11 +100,11 @@ def tell(found: Iterable[FilterChange], max_percent: float | None) -> None:
 def _shown(change: FilterChange) -> Iterator[str]:
     found = change.found
     if found.against is None:
-        yield f"{change.label}: new, takes {found.taken:,} of {found.stored:,} events"
+        yield f"{change.label}: new, takes {counted(found.taken, 'event')}"
     else:
         percent = "" if found.against == 0 else f" ({change.percent:.3g} %)"
         yield (
-            f"{change.label}: takes {found.against:,} of {found.stored:,} events now, {found.taken:,} then: "
+            f"{change.label}: takes {counted(found.against, 'event')} now, {found.taken:,} then: "
             f"{change.come:,} come, {change.go:,} go{percent}"
         )
     if found.errors:

@@ -14,7 +14,7 @@ from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
 from tests.support import times
 
-EQUAL, IMPLIES, IMPLIED, DISJOINT, UNKNOWN = Relation
+EQUAL, IMPLIES, IMPLIED, DISJOINT, _, UNKNOWN = Relation
 
 
 def meaning(text: str) -> Meaning:

@@ -172,8 +172,14 @@ def test_an_installed_wheel_has_the_library_of_spark(bin_folder: Path, elsewhere
 
 
 def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
-    bin_folder: Path, client_folder: Path, elsewhere: Path, collector: Collector, subscriber: Subscriber
+    bin_folder: Path,
+    client_folder: Path,
+    elsewhere: Path,
+    collector: Collector,
+    subscriber: Subscriber,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))  # the tests' matcher: there is no Spark in the environment
     with Server(elsewhere / "data", log=elsewhere / "log", program=bin_folder / "headgate") as server:
         _delivers(server, subscriber)
         eventually(lambda: {"receive", "match", "deliver"} <= {span.name for span in collector.spans})

@@ -59,6 +59,11 @@ def test_why_and_what_is_wanted(server: Server, subscriber: Subscriber) -> None:
     assert [one["equal"] for one in items if one["name"] == "asked"] == [["Trigger/unheard"]]
     assert "\nTrigger/unheard: the same filter as Trigger/asked\n" in "\n" + told("lint", "--server", server.url)
 
+    every = told("lint", "--all", "--server", server.url)
+    assert "\ndefault/default  Trigger/unheard: the same filter as Trigger/asked\n" in "\n" + every
+    lines = told("lint", "--all", "--json", "--server", server.url).splitlines()
+    assert "default/default" in {json.loads(line)["broker"] for line in lines}
+
     found = get(server, "/apis/headgate.dev/v1/namespaces/default/brokers/default/filter")
     wanted = Event("1.0", "1", "/s", "asked", data_kind=DataKind.JSON, data=b'{"total": 101}')
     assert program(found["cel"]).evaluate(wanted).kind is OutcomeKind.TRUE, "other triggers of the broker may widen it"

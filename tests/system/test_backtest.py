@@ -61,9 +61,9 @@ def test_a_filter_is_counted_by_the_server_and_from_its_directory(server: Server
 
     previewed = told(*apply, "--preview")
     new, changed, *examples = previewed.splitlines()
-    assert new == "trigger.eventing.knative.dev/backtested-new: new, takes 10 of 100 events"
+    assert new == "trigger.eventing.knative.dev/backtested-new: new, takes 10 events"
     assert changed == (
-        "trigger.eventing.knative.dev/backtested-large: takes 10 of 100 events now, 18 then: 10 come, 2 go (120 %)"
+        "trigger.eventing.knative.dev/backtested-large: takes 10 events now, 18 then: 10 come, 2 go (120 %)"
     )
     come = {line.split()[-1] for line in examples if line.startswith("  +")}
     assert len(come) == limits.BACKTEST_EXAMPLES_MAX

@@ -31,9 +31,10 @@ from headgate.filter.tools.advice import advice
 from headgate.filter.tools.algebra import Meaning, Relation
 from headgate.filter.tools.explain import FilterExplanation, explain
 from headgate.filter.tools.trace import Trace, trace
+from headgate.filter.tools.witness import witness
 from headgate_api.errors import HeadgateError
 from headgate_api.event import rfc3339
-from headgate_api.event.json_format import decode_event
+from headgate_api.event.json_format import decode_event, encode_event
 from headgate_api.event.json_text import AmbiguousJsonError, decode_strictly
 from headgate_api.limits import EVENT_BYTES_MAX, OBJECT_BYTES_MAX
 from headgate_cli import client
@@ -69,6 +70,7 @@ _RELATIONS: Final = {
     Relation.IMPLIES: "the first is within the second: wherever it is true, the second is",
     Relation.IMPLIED: "the second is within the first: wherever it is true, the first is",
     Relation.DISJOINT: "disjoint: no event makes both true",
+    Relation.OVERLAPS: "they overlap: both are true of the event",
     Relation.UNKNOWN: "unknown: nothing is sure of the two",
 }
 _fail = functools.partial(client.fail, status=client.EXIT_USAGE)
@@ -187,7 +189,7 @@ def compare(
     other: Annotated[str, typer.Argument(metavar="FILTER", help="Another one.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is sure of two filters: equal, one within the other, never true together.
+    """Say what is sure of two filters: equal, one within the other, never true together, or both true of an event.
 
     Nothing is sure of filters that are compared by what is not understood, such as regular expressions.
 
@@ -200,7 +202,14 @@ def compare(
         _compiled(None, text) if text.lstrip()[:1] in ("{", "[") else _compiled(text, None) for text in (one, other)
     )
     found = Meaning(first).relation(Meaning(second))
-    typer.echo(json.dumps({"relation": found}) if as_json else _RELATIONS[found])
+    example = witness(first, second) if found is Relation.UNKNOWN else None
+    if example is not None:
+        found = Relation.OVERLAPS
+    text = encode_event(example).decode() if example is not None else ""
+    if as_json:
+        typer.echo(json.dumps({"relation": found, **({"example": json.loads(text)} if text else {})}))
+    else:
+        typer.echo(f"{_RELATIONS[found]} {text}".rstrip())
 
 
 def dialects(as_json: JsonLinesOption = False) -> None:

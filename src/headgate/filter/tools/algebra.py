@@ -42,6 +42,7 @@ class Relation(StrEnum):
     IMPLIES = "implies"  # wherever it is true, the other is
     IMPLIED = "implied"  # the other way round
     DISJOINT = "disjoint"  # never true of the same event
+    OVERLAPS = "overlaps"  # an event is known of which both are true; see `witness.py`
     UNKNOWN = "unknown"  # nothing of these is known
 
 
@@ -246,7 +247,7 @@ class Domain:
         if values is not None:
             # Sorted by what is written: the same for the same filter.
             self.values = tuple(
-                value for value in sorted(values, key=repr) if all(_said(atom, value) is not False for atom in atoms)
+                value for value in sorted(values, key=repr) if all(holds_of(atom, value) is not False for atom in atoms)
             )
 
     @property
@@ -264,7 +265,7 @@ class Domain:
         if not _is_understood(atom):
             return False
         if self.values is not None:
-            return all(_said(atom, value) is True for value in self.values)
+            return all(holds_of(atom, value) is True for value in self.values)
         match atom.op:
             case Op.HAS:
                 return not atom.negated and self.is_present
@@ -294,7 +295,7 @@ class Domain:
             return False
         if self._kinds and self._kinds != {value[0]}:
             return True
-        return any(_said(atom, value) is False for atom in self.atoms)
+        return any(holds_of(atom, value) is False for atom in self.atoms)
 
     # --- other forms of the value ---------------------------------------------------------------------
 
@@ -315,10 +316,10 @@ class Domain:
         form, said = atom.operand.form, set[bool | None]()
         if self.values:
             derived = [_derived(form, value) for value in self.values]
-            said = {None if value is None else _said(atom, value) for value in derived}
+            said = {None if value is None else holds_of(atom, value) for value in derived}
         elif form is Form.TYPE and len(self._kinds) == 1:
             (kind,) = self._kinds
-            said = {_said(atom, (ConstantKind.STRING, name)) for name in TYPES[kind]}
+            said = {holds_of(atom, (ConstantKind.STRING, name)) for name in TYPES[kind]}
         return said.pop() if len(said) == 1 else None
 
 
@@ -340,7 +341,7 @@ def _is_understood(atom: Atom) -> bool:
     return all(not isinstance(one, int | float) or abs(one) <= EXACT_DOUBLE_MAX for one in atom.constants)
 
 
-def _said(atom: Atom, value: Value) -> bool | None:
+def holds_of(atom: Atom, value: Value) -> bool | None:
     """Whether a comparison is true of a value; False also where it is an error; None: not known."""
     if not _is_understood(atom):
         return None
