@@ -153,6 +153,7 @@ class EventIndex:
 _BROKER, _TYPE, _SOURCE, _ID, _EXTENSIONS, _KIND, _CONTENT_TYPE = map(
     EVENT_SCHEMA.get_field_index, ("broker", "type", "source", "id", "extensions", "data_kind", "datacontenttype")
 )
+_BINARY: Final = int(DataKind.BINARY)
 _ROOTED: Final = f'"{ROOT}":"'
 _ROOT: Final = re.compile(f'{_ROOTED}([^"]*)"')
 _log = structlog.get_logger(__name__)
@@ -340,7 +341,8 @@ def _pieces(offsets: Sequence[int], times_us: Sequence[int]) -> Iterator[tuple[i
 
 def _not_json(batch: pa.RecordBatch) -> list[int]:
     """The rows whose media type says JSON and whose data is none, such as JSON behind a byte order mark."""
-    rows = pc.indices_nonzero(pc.equal(batch.column(_KIND), int(DataKind.BINARY))).to_pylist()
+    kinds = batch.column(_KIND).to_pylist()  # no kernel of Arrow: mostly a page has few events, and a call costs 40 us
+    rows = [row for row, kind in enumerate(kinds) if kind == _BINARY]
     types = batch.column(_CONTENT_TYPE)
     return [row for row in rows if (media := media_type(types[row].as_py() or "")) is not None and media.is_json]
 
