@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 
 import typer
@@ -16,7 +17,7 @@ from headgate_api.backtest import BacktestRequest, BacktestSummary, SeenEvent
 from headgate_api.errors import InvalidInputError
 from headgate_api.objects.kinds import Kind
 from headgate_cli.backtest import backtested
-from headgate_cli.client import BROKER_DEFAULT, counted, fail, object_path, request, time_text
+from headgate_cli.client import BROKER_DEFAULT, ApiRefusedError, counted, fail, object_path, request, time_text
 
 _FILTERED: Final = frozenset({Kind.TRIGGER, Kind.SUBSCRIPTION})
 _EVERYTHING: Final = "true"
@@ -51,7 +52,7 @@ def changes(
 ) -> Iterator[FilterChange]:
     """Of objects, each with its label, kind and namespace, those whose filter is not as the server has it.
 
-    Raises InvalidInputError for a filter that the server refuses.
+    Raises InvalidInputError for a filter that the server refuses; says so where a broker is not there yet.
     """
     start = time_text(since)
     for label, kind, namespace, body in objects:
@@ -67,6 +68,9 @@ def changes(
         try:
             yield FilterChange(label, backtested(asked, server, broker))
         except InvalidInputError as error:
+            if isinstance(error, ApiRefusedError) and error.status == HTTPStatus.NOT_FOUND:
+                typer.echo(f"{label}: the broker {broker} is not there yet, and has no events")
+                continue
             raise InvalidInputError(f"{label}: {error.message}", hint=error.hint) from error
 
 

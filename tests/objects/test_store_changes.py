@@ -122,6 +122,25 @@ def test_the_store_is_looked_at_all_the_same_where_the_kernel_does_not_tell(
     store.close()
 
 
+def test_a_commit_that_cannot_be_told_is_one_all_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(limits, "STORE_LOOK_S", 0.01)
+    monkeypatch.setattr(database.os, "utime", refused)
+
+    async def work() -> None:
+        pause, seen = store.change_watch.follow(), store.data_version()
+        await asyncio.to_thread(store.public_url.set, "http://other.example")
+        async with asyncio.timeout(60):
+            while store.data_version() == seen:
+                await pause()
+
+    asyncio.run(work())
+    assert store.public_url.get() == "http://other.example"
+    store.close()
+
+
 def test_a_file_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
     assert database._watched(tmp_path / "none") == -1
 

@@ -34,7 +34,7 @@ from headgate.rpc.service import Service
 from headgate.server import rpc
 from headgate.server.authorization import AuthorizedRequests
 from headgate.server.peers import reader_client, target_stats
-from headgate.server.peers.broker_news import PATH as NEWS_PATH
+from headgate.server.peers.notify_fronts import PATH as NEWS_PATH
 from headgate.server.processes import control, front
 from headgate.server.processes.filter_workers import FilterWorkers
 from headgate.server.processes.front import FrontStore

@@ -69,6 +69,10 @@ def test_a_filter_is_counted_by_the_server_and_from_its_directory(server: Server
     assert len(come) == limits.BACKTEST_EXAMPLES_MAX
     assert come <= {f"b{number}" for number in range(80, 90)}
     assert {line.split()[-1] for line in examples if line.startswith("  -")} == {"b98", "b99"}
+    elsewhere = tmp_path / "elsewhere.yaml"
+    elsewhere.write_text(LARGE.replace("broker: backtested", "broker: not-yet"))
+    shown = told("apply", "-f", str(elsewhere), "--server", server.url, "--preview")
+    assert "the broker default/not-yet is not there yet, and has no events" in shown
     refused = headgate(*apply, "--max-change", "100%")
     assert refused.exit_code == 1
     assert "nothing was applied" in refused.stderr

@@ -111,7 +111,8 @@ class Database:
             with translated_errors(self.path):
                 self._committer.commit(self._writer)
             # For who follows the file: SQLite's own writes tell of no commit, which is visible only behind them.
-            os.utime(self.path)
+            with contextlib.suppress(OSError):  # they look now and then all the same
+                os.utime(self.path)
         except Exception as error:  # noqa: BLE001 - handed to everybody who waits for this commit
             commit.error = error
         finally:

@@ -46,8 +46,8 @@ from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import Rights, default_mode
 from headgate.server.listening import url_policy
 from headgate.server.peers import local_http
-from headgate.server.peers.broker_news import tell_fronts
 from headgate.server.peers.dispatcher_group import DispatcherReach, LocalDispatchers
+from headgate.server.peers.notify_fronts import tell_fronts
 from headgate.server.peers.reader_client import ReaderScanner
 from headgate.server.peers.target_stats import RemoteStats, matches
 from headgate.server.stopped_filters import StoppedFiltersWatch

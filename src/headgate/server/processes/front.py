@@ -51,10 +51,10 @@ from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.listening import ListenAddress, addresses_of
 from headgate.server.parts import Role, front_of
 from headgate.server.peers import local_http
-from headgate.server.peers.broker_news import news_route
 from headgate.server.peers.dead_letters import DeadLettersFront, ReplaysFront
 from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
 from headgate.server.peers.local_http import ProcessProxy
+from headgate.server.peers.notify_fronts import news_route
 from headgate.server.peers.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, stats_paths
 from headgate.server.processes.filter_workers import FilterWorkers, filter_routes
 from headgate.server.refusals import Gate, NoDeliveries, RoleAbsent

@@ -39,7 +39,7 @@ from headgate.server import child, parts
 from headgate.server.listening import url_policy
 from headgate.server.parts import Role
 from headgate.server.peers import instance
-from headgate.server.peers.broker_news import tell_fronts
+from headgate.server.peers.notify_fronts import tell_fronts
 from headgate.server.peers.partition_owners import PartitionOwners, RemoteRecords
 from headgate.server.peers.reader_client import ReaderScanner
 from headgate.server.peers.servers import PeerServers

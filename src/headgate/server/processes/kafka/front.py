@@ -13,10 +13,10 @@ from headgate.ingress.partitions import EventPartitions
 from headgate.server import child, parts
 from headgate.server.parts import Role
 from headgate.server.peers import instance
-from headgate.server.peers.broker_news import tell_fronts
 from headgate.server.peers.dispatcher_group import DispatcherGroup
 from headgate.server.peers.instance import quota_sharers
 from headgate.server.peers.local_http import ProcessProxy
+from headgate.server.peers.notify_fronts import tell_fronts
 from headgate.server.peers.object_requests import ObjectRequests
 from headgate.server.peers.partition_owners import PartitionOwners, SubscriptionCalls
 from headgate.server.peers.servers import PeerServers

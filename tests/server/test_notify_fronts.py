@@ -17,9 +17,9 @@ from starlette.routing import Route
 from headgate.objects.api.admission import Admission
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import ServedBrokers
-from headgate.server.peers import broker_news
-from headgate.server.peers.broker_news import news_route, tell
+from headgate.server.peers import notify_fronts
 from headgate.server.peers.local_http import answering
+from headgate.server.peers.notify_fronts import news_route, tell
 from headgate_api.objects.kinds import Kind
 from tests.objects.support import broker
 
@@ -46,7 +46,7 @@ def test_every_front_knows_a_broker_when_its_write_returns(tmp_path: Path) -> No
 
 
 def test_a_front_that_hangs_delays_a_write_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_news, "BROKER_NEWS_S_MAX", 0.2)
+    monkeypatch.setattr(notify_fronts, "BROKER_NEWS_S_MAX", 0.2)
 
     async def hang(_: Request) -> Response:
         await asyncio.sleep(WAIT_S_MAX)

@@ -1,7 +1,7 @@
 """News of brokers and rights: whoever writes one waits until every front has read it, asked on its Unix socket.
 
 So the first event of a new broker is not refused, and nobody has a right any more that was taken from him. A front that
-is not there reads all when it starts; one that does not answer finds out by itself within ROUTING_POLL_S.
+is not there reads all when it starts; one that does not answer reads it when it follows the commit.
 """
 
 from __future__ import annotations
