@@ -116,13 +116,22 @@ def test_explain_takes_the_expression_as_it_is() -> None:
         ('ce.type == "ab"', 'ce.type.startsWith("a")', "implies", "the first is within the second"),
         ("data.n > 1", "data.n > 2", "implied", "the second is within the first"),
         ('{"attributes": {"type": "a"}}', 'ce.type == "b"', "disjoint", "disjoint: no event makes both true"),
-        ("data.a == 1", 'ce.type.matches("a.*")', "unknown", "unknown: nothing is sure of the two"),
+        ('ce.type.matches("a[0-9]b")', 'ce.type.matches("[c-f]x")', "unknown", "unknown: nothing is sure of the two"),
     ],
 )
 def test_compares(one: str, other: str, relation: str, says: str) -> None:
     found = run(app, ["compare", one, other])
     assert (found.exit_code, found.stdout.startswith(says)) == (0, True), found.stdout
     assert json.loads(run(app, ["compare", one, other, "--json"]).stdout) == {"relation": relation}
+
+
+def test_filters_that_overlap_are_shown_an_event_of_both() -> None:
+    both = ("compare", "data.a == 1", 'ce.type == "a" || data.b')
+    event = {"specversion": "1.0", "id": "1", "source": "/example", "type": "a", "data": {"a": 1}}
+    found = run(app, [*both])
+    assert found.stdout.startswith("they overlap: both are true of the event ")
+    assert json.loads(found.stdout.partition(" event ")[2]) == event
+    assert json.loads(run(app, [*both, "--json"]).stdout) == {"relation": "overlaps", "example": event}
 
 
 def test_what_is_compared_is_a_filter() -> None:

@@ -70,7 +70,8 @@ def test_a_filter_is_counted_by_the_server_and_from_its_directory(server: Server
     assert come <= {f"b{number}" for number in range(80, 90)}
     assert {line.split()[-1] for line in examples if line.startswith("  -")} == {"b98", "b99"}
     elsewhere = tmp_path / "elsewhere.yaml"
-    elsewhere.write_text(LARGE.replace("broker: backtested", "broker: not-yet"))
+    new = LARGE.replace("backtested-large", "elsewhere")
+    elsewhere.write_text(new.replace("broker: backtested", "broker: not-yet"))
     shown = told("apply", "-f", str(elsewhere), "--server", server.url, "--preview")
     assert "the broker default/not-yet is not there yet, and has no events" in shown
     refused = headgate(*apply, "--max-change", "100%")
