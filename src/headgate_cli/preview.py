@@ -50,22 +50,22 @@ class FilterChange:
 def changes(
     server: str, objects: Iterable[tuple[str, Kind, str, Mapping[str, Any]]], since: str
 ) -> Iterator[FilterChange]:
-    """Of objects, each with its label, kind and namespace, those whose filter is not as the server has it.
+    """Of named objects, each with its label, kind and namespace, those whose filter is not as the server has it.
 
     Raises InvalidInputError for a filter that the server refuses; says so where a broker is not there yet.
     """
     start = time_text(since)
     for label, kind, namespace, body in objects:
-        spec, name = body.get("spec"), (body.get("metadata") or {}).get("name")
-        if kind not in _FILTERED or not isinstance(spec, Mapping) or not name:
+        spec = body.get("spec")
+        if kind not in _FILTERED or not isinstance(spec, Mapping):
             continue
-        old = request(server, "GET", object_path(kind, namespace, str(name)), missing_ok=True)
-        new, before = _filter(spec), _filter(old["spec"]) if old is not None else ""
-        if new == before:
-            continue
-        asked = BacktestRequest(filter=new, against=before, from_=start, triggers=False)
+        old = request(server, "GET", object_path(kind, namespace, str(body["metadata"]["name"])), missing_ok=True)
         broker = f"{namespace}/{spec.get('broker') or BROKER_DEFAULT}"
         try:
+            new, before = _filter(spec), _filter(old["spec"]) if old is not None else ""
+            if new == before:
+                continue
+            asked = BacktestRequest(filter=new, against=before, from_=start, triggers=False)
             yield FilterChange(label, backtested(asked, server, broker))
         except InvalidInputError as error:
             if isinstance(error, ApiRefusedError) and error.status == HTTPStatus.NOT_FOUND:

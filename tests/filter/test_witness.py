@@ -17,7 +17,7 @@ from tests.support import times
 
 
 def shown(*texts: str) -> Event | None:
-    found = witness(*map(compile_cel, texts))
+    found = witness(*(Meaning(compile_cel(text)) for text in texts))
     for text in texts if found is not None else ():
         assert program(text).evaluate(found).kind is OutcomeKind.TRUE, text
     return found

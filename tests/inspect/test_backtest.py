@@ -90,6 +90,7 @@ def run(backtests: Backtests, **asked: Any) -> tuple[BacktestSummary, int]:
         result, count, done = BacktestResult(wanted.share, has_second=bool(wanted.against)), 0, 0.0
         async for page in pages(backtests, wanted):
             assert page.passed <= page.stored
+            assert page.of == "filter" or not page.both  # counted once
             result.add(page)
             assert result.done >= done
             done, count = result.done, count + 1

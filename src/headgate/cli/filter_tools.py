@@ -199,17 +199,19 @@ def compare(
       headgate filter compare '[{"prefix": {"type": "order."}}]' 'ce.type == "a" || ce.type == "b"'
     """  # noqa: D301 - click reads \b as "keep these lines"
     first, second = (
-        _compiled(None, text) if text.lstrip()[:1] in ("{", "[") else _compiled(text, None) for text in (one, other)
+        Meaning(_compiled(None, text) if text.lstrip()[:1] in ("{", "[") else _compiled(text, None))
+        for text in (one, other)
     )
-    found = Meaning(first).relation(Meaning(second))
+    found = first.relation(second)
     example = witness(first, second) if found is Relation.UNKNOWN else None
-    if example is not None:
-        found = Relation.OVERLAPS
-    text = encode_event(example).decode() if example is not None else ""
+    if example is None:
+        typer.echo(json.dumps({"relation": found}) if as_json else _RELATIONS[found])
+        return
+    text, found = encode_event(example).decode(), Relation.OVERLAPS
     if as_json:
-        typer.echo(json.dumps({"relation": found, **({"example": json.loads(text)} if text else {})}))
+        typer.echo(json.dumps({"relation": found, "example": json.loads(text)}))
     else:
-        typer.echo(f"{_RELATIONS[found]} {text}".rstrip())
+        typer.echo(f"{_RELATIONS[found]} {text}")
 
 
 def dialects(as_json: JsonLinesOption = False) -> None:

@@ -1,8 +1,9 @@
 """Hops, root and descendants of an event: how many brokers it has passed, and what has come of it. They end loops.
 
-Both are extensions of the stored event, `headgatehops` and `headgateroot`, which filters can ask for; producers do not
-send them and subscribers do not see them. On the wire they are the headers `headgate-hops` and `headgate-root` of every
-delivery, from where ingress takes them; those of a reply are the dispatcher's, whatever the reply says.
+Hops and root are extensions of the stored event, `headgatehops` and `headgateroot`, which filters can ask for;
+producers do not send them and subscribers do not see them. On the wire they are the headers `headgate-hops` and
+`headgate-root` of every delivery, from where ingress takes them; those of a reply are the dispatcher's, whatever the
+reply says.
 
 Anybody who may publish can write these headers. Hops bind nothing but the event that has them. A root binds every event
 of its tree, so only the server's own deliveries say it; from anybody else it names a tree of theirs (`outside_root`).

@@ -108,6 +108,7 @@ class Backtests:
                 rule=served.rule.value,
                 cel=filters[progress.of],
                 beside=filters[_AGAINST if is_first else _FILTER] or None,
+                only_examples=not is_first,
                 others=tuple(texts),
                 first=dict(progress.first),
                 start=dict(progress.at),

@@ -140,12 +140,12 @@ def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, s
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.adaptive.enabled": "false",
+        # A table of rows takes a page at once, by default one of 64 MiB; larger rows get larger pages.
+        "spark.buffer.pageSize": "1m",
         # A day-long process that starts a query for every change of filters: keep little of the past.
         "spark.ui.retainedJobs": str(JVM_RETAINED_MAX),
         "spark.ui.retainedStages": str(JVM_RETAINED_MAX),
         "spark.ui.retainedTasks": str(JVM_RETAINED_MAX),
-        # A table of rows takes a page at once, by default one of 64 MiB; larger rows get larger pages.
-        "spark.buffer.pageSize": "1m",
         "spark.sql.ui.retainedExecutions": str(JVM_RETAINED_MAX),
         "spark.sql.streaming.numRecentProgressUpdates": "1",
     }

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress, islice
-from operator import not_
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -49,6 +47,7 @@ class CountRequest(msgspec.Struct, frozen=True):
     end: dict[int, int]  # where the whole count ends
     share: float = 1.0  # of the events that are looked at; 1 for all
     user: str = ""  # whose turn a page takes; empty where nobody is known
+    only_examples: bool = False  # `beside` is asked only until enough events are named, and not counted
 
 
 class CountPage(msgspec.Struct):
@@ -92,11 +91,6 @@ def windows(first: int, start: int, end: int, share: float, partition: int) -> I
 def _stride(share: float) -> int:
     """Events of which one window is looked at."""
     return max(BACKTEST_WINDOW_EVENTS, round(BACKTEST_WINDOW_EVENTS / share))
-
-
-def _places(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
-    """Partition and offset of each event."""
-    return ((piece.partition, offset) for piece in pieces for offset in piece.offsets)
 
 
 class Counting:
@@ -158,21 +152,24 @@ class Counting:
             taken += len(piece.offsets)
             self._hours.update(stored_us // HOUR_US for stored_us in piece.append_times_us)
         self.page.taken += taken
-        if not taken or (self._beside is None and not self._others):
+        beside = None if self._request.only_examples and self._has_examples else self._beside
+        if not taken or (beside is None and not self._others):
             return
         whole = [one for piece in pieces for one in zip(piece.events(), piece.append_times_us, strict=True)]
-        if self._beside is not None:
-            both = [self._beside.evaluate(*one).kind is OutcomeKind.TRUE for one in whole]
-            self.page.both += sum(both)
-            self._show(compress(zip(_places(pieces), whole, strict=True), map(not_, both)))
+        if beside is not None:
+            places = ((piece.partition, offset) for piece in pieces for offset in piece.offsets)
+            for (partition, offset), (event, stored_us) in zip(places, whole, strict=True):
+                if beside.evaluate(event, stored_us).kind is OutcomeKind.TRUE:
+                    self.page.both += not self._request.only_examples
+                elif not self._has_examples:
+                    stored, position = rfc3339.text(stored_us, "milliseconds"), positions.write({partition: offset})
+                    self.page.examples.append(SeenEvent(event.id, event.source, event.type, stored, position))
         if self._others:
             self._compare(whole)
 
-    def _show(self, alone: Iterable[tuple[tuple[int, int], tuple[Event, int]]]) -> None:
-        """Names some events that `beside` does not take, given by partition, offset and when they were stored."""
-        for (partition, offset), (event, stored_us) in islice(alone, BACKTEST_EXAMPLES_MAX - len(self.page.examples)):
-            stored, position = rfc3339.text(stored_us, "milliseconds"), positions.write({partition: offset})
-            self.page.examples.append(SeenEvent(event.id, event.source, event.type, stored, position))
+    @property
+    def _has_examples(self) -> bool:
+        return len(self.page.examples) >= BACKTEST_EXAMPLES_MAX
 
     def _compare(self, taken: Sequence[tuple[Event, int]]) -> None:
         """Asks the other filters of as many of these events as there is time for, evenly spread."""

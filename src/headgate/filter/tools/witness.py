@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.filter.cel.evaluate import OutcomeKind, program
-from headgate.filter.compile.plan import CompiledFilter, ConstantKind, Form, Op, Operand, Root
+from headgate.filter.compile.plan import ConstantKind, Form, Op, Operand, Root
 from headgate.filter.tools.algebra import Domain, Meaning, Row, Value, holds_of
 from headgate_api.event.errors import EventError
 from headgate_api.event.json_format import decode_event
@@ -26,10 +26,10 @@ _TEXTUAL: Final = (Form.VALUE, Form.LOWER, Form.UPPER)
 _NONE: Final = object()
 
 
-def witness(*filters: CompiledFilter) -> Event | None:
+def witness(*filters: Meaning) -> Event | None:
     """An event of which all of the filters are true; None where none was found, though there may be one."""
     programs = [program(one.cel) for one in filters]
-    for rows in islice(product(*(Meaning(one).rows for one in filters)), ALGEBRA_ROW_PAIRS_MAX):
+    for rows in islice(product(*(one.rows for one in filters)), ALGEBRA_ROW_PAIRS_MAX):
         row = Row(frozenset().union(*(one.atoms for one in rows)), exact=False)
         event = None if row.is_never else _event(row)
         if event is not None and all(one.evaluate(event).kind is OutcomeKind.TRUE for one in programs):
