@@ -1198,6 +1198,10 @@ ROUTING_POLL_S: Final = 0.05
 """How often the control store is polled where the kernel does not tell of commits to it."""
 STORE_APART_S: Final = 0.02
 """Between two looks at it of one who follows: who writes hundreds a second has nobody look at each."""
+STORE_LOOKS_SHARE: Final = 0.2
+"""Of the time, for these looks while somebody keeps writing: what a look takes, writers and events lack."""
+STORE_APART_S_MAX: Final = 0.25
+"""Between two of them, however long one takes."""
 STORE_LOOK_S: Final = 1.0
 """How often it is polled otherwise."""
 DISPATCHER_DRAIN_S_MAX: Final = 8.0

@@ -107,6 +107,25 @@ def test_who_commits_all_the_time_has_nobody_look_at_each(store: Store) -> None:
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("look_s", "apart_s"), [(0.01, 0.01 / limits.STORE_LOOKS_SHARE), (0.1, limits.STORE_APART_S_MAX)]
+)
+def test_looks_that_take_long_are_further_apart(store: Store, look_s: float, apart_s: float) -> None:
+    async def work() -> None:
+        pause, loop = store.change_watch.follow(), asyncio.get_running_loop()
+        await pause()
+        for number in range(3):
+            began_s = loop.time()
+            await asyncio.sleep(look_s)
+            await asyncio.to_thread(store.public_url.set, f"http://host-{number}.example")
+            await pause()
+            assert loop.time() - began_s >= apart_s - 0.001
+        (await waits(pause)).cancel()
+
+    asyncio.run(work())
+    store.close()
+
+
 def test_the_store_is_looked_at_all_the_same_where_the_kernel_does_not_tell(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -253,7 +253,7 @@ class AttemptService:
     def record(self, to: Recipient, delivery: Delivery, outcome: Outcome, reason: str = "") -> None:
         """Write an attempt into the journal: why it failed, or nothing when the event has been delivered."""
         number, partition, offset = delivery.failures + 1, delivery.partition, delivery.offset
-        detail = "" if outcome.answered else outcome.detail
+        detail = outcome.detail if reason and not outcome.answered else ""
         self.journal.attempt(partition, offset, to.target, number, outcome.status, reason, to.origin, detail)
 
 

@@ -53,6 +53,12 @@ class AnswerSink(Protocol):
 class HttpConnection(asyncio.Protocol):
     """A connection that a pool has opened; it calls `released` when it may take another request."""
 
+    __slots__ = (  # a thousand are in use at a time
+        *("_answer", "_bare_bytes", "_done", "_ends_by_close", "_ends_s", "_fires_s", "_headers", "_in_body"),
+        *("_is_large_by_tls", "_loop", "_opened", "_parser", "_released", "_timeout_s", "_timer", "_transport"),
+        "idle_since_s",
+    )
+
     def __init__(self, released: Callable[[HttpConnection], None], opened: set[HttpConnection]) -> None:
         self._released = released
         self._opened = opened

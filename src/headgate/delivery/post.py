@@ -134,6 +134,11 @@ class HttpTransport:
 
 
 class _Answer:
+    __slots__ = (
+        *("_body", "_headers", "_is_reply", "_kept", "_options", "_size", "_status", "_transport", "_wrong"),
+        "reply_bytes",
+    )
+
     def __init__(self, transport: HttpTransport, options: PostOptions) -> None:
         self._transport = transport
         self._options = options

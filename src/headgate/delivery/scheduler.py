@@ -280,14 +280,15 @@ class Scheduler:
     def _count(self, state: TargetState, delivery: Delivery, result: str) -> None:
         _ENDED[result].inc()
         state.counts.end(result, self._loop.time())
+        if result == "delivered":
+            return
         if result in GIVEN_UP:
             state.given_up.inc()
         if result == "lost":
             self._final_check.errors.dropped(
                 state.target.id, f"partition {delivery.partition}, offset {delivery.offset}: the log no longer holds it"
             )
-        if result != "delivered":
-            self._journal.end(delivery.partition, delivery.offset, state.target.id, result)
+        self._journal.end(delivery.partition, delivery.offset, state.target.id, result)
 
     def has_room(self, state: TargetState) -> None:
         if state.lag is not None:

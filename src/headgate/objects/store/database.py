@@ -264,7 +264,8 @@ class StoreChanges:
     def follow(self) -> Callable[[], Coroutine[Any, Any, None]]:
         """For one who follows: waits until the next look at the store is due, the first time not at all.
 
-        No commit is missed that comes between two waits. Looks are STORE_APART_S apart at least.
+        No commit is missed that comes between two waits. While commits keep coming looks are STORE_APART_S apart, and
+        so far apart that they take STORE_LOOKS_SHARE of the time at most, but not over STORE_APART_S_MAX.
         """
         seen, looked_s = 0, -math.inf
 
@@ -275,11 +276,13 @@ class StoreChanges:
                 self._begin(loop)
                 looked_s = -math.inf
             assert self._commits is not None
+            apart_s = max(limits.STORE_APART_S, (loop.time() - looked_s) / limits.STORE_LOOKS_SHARE)
+            due_s = looked_s + min(apart_s, limits.STORE_APART_S_MAX)
             if seen == self._number:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._commits.look_s):
                         await self._heard.wait()
-            if (early_s := looked_s + limits.STORE_APART_S - loop.time()) > 0:
+            if (early_s := due_s - loop.time()) > 0:
                 await asyncio.sleep(early_s)
             seen, looked_s = self._number, loop.time()
 
