@@ -6,8 +6,7 @@ import { draftOf } from "../handover.js";
 import { packed, unpacked } from "../link_state.js";
 import { BrokerField, lastEvents } from "../parts/broker_field.js";
 import { Dialog, Empty, PageHead, Panel, Problem, Status } from "../parts/basics.js";
-import { Cel, EventCard } from "../parts/code.js";
-import { EventDiff } from "../parts/event_diff.js";
+import { Cel, Difference, EventCard, inOrder } from "../parts/code.js";
 import { FilterTrace } from "../parts/filter_trace.js";
 import { go, refine } from "../router.js";
 import { useRights } from "../rights.js";
@@ -234,7 +233,7 @@ function Verdict({ event, result, text, isOpen, onToggle }) {
       ${result?.trace && html`<${FilterTrace} text=${text} trace=${result.trace} />`}
       ${result?.error && html`<${Problem} error=${{ message: result.error, hint: result.hint }} />`}
       ${result?.transformError && html`<${Problem} error=${{ message: `The transform is an error: ${result.transformError}` }} />`}
-      ${result?.sent && html`<${EventDiff} before=${named} after=${result.sent} />`}
+      ${result?.sent && html`<${Difference} label="What the transform changes" before=${inOrder(named)} now=${inOrder(result.sent)} />`}
       <${EventCard} event=${named} />
     </div>`}
   </li>`;
