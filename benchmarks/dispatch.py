@@ -43,6 +43,7 @@ from headgate_api.objects.kinds import Broker
 BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 TOKEN = os.urandom(32)
 DATA = b'{"order":{"id":4711,"total":99.5,"currency":"EUR"},"items":[' + b'{"sku":"abc"},' * 12 + b"{}]}"
+TRANSFORM = '{"type": "order.v2", "data": {"id": data.order.id, "total": data.order.total}}'
 PARALLEL = 64
 
 
@@ -149,14 +150,17 @@ async def client_alone(url: str, count: int) -> tuple[float, float]:
         return count / (time.monotonic() - started), cpu_s() - used_s
 
 
-def routes(url: str, targets: int) -> Routes:
+def routes(url: str, targets: int, transform: str) -> Routes:
     spec = DeliveryRules(0, "exponential", 0.2, 30.0, False)
-    table = [Target(n, f"default/t{n}", BROKER, CompiledFilter("true", ()), url, spec) for n in range(1, targets + 1)]
+    table = [
+        Target(n, f"default/t{n}", BROKER, CompiledFilter("true", ()), url, spec, transform=transform)
+        for n in range(1, targets + 1)
+    ]
     return Routes(RoutingTable.of(1, 1, {}, table))
 
 
 @contextlib.asynccontextmanager
-async def dispatching(data: Path, url: str, targets: int):
+async def dispatching(data: Path, url: str, targets: int, transform: str = ""):
     gc.collect()  # an earlier run's dispatcher is one large cycle: its end is no part of this run
     ready, stop = asyncio.Event(), asyncio.Event()
 
@@ -164,7 +168,7 @@ async def dispatching(data: Path, url: str, targets: int):
         child.spare_collector()  # as the process does
         ready.set()
 
-    known = routes(url, targets)
+    known = routes(url, targets, transform)
     options = DispatcherOptions(
         data=data, on_corrupt="stop", token=TOKEN, store=known, reports=known, on_ready=on_ready
     )
@@ -207,10 +211,12 @@ def cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-async def throughput(data: Path, url: str, pipe: Connection, count: int, targets: int) -> tuple[float, float]:
+async def throughput(
+    data: Path, url: str, pipe: Connection, count: int, targets: int, transform: str = ""
+) -> tuple[float, float]:
     """Deliveries/s of `count` rows over `targets` triggers, and CPU seconds meanwhile."""
     writer = fill(data, count)
-    async with dispatching(data, url, targets):
+    async with dispatching(data, url, targets, transform):
         connection = await asyncio.to_thread(link, data, 0)
         frames = b"".join(encode_row(3, 1 + n % targets, n) + encode_passed(n + 1) for n in range(count))
         started, used_s = time.monotonic(), cpu_s()
@@ -312,14 +318,16 @@ def measured(
     pipe.send("all")
     pipe.recv()
     yield "HTTP client alone", {"posts_per_s": round(alone), "cpu_us": round(used_s / options.count * 1e6, 1)}
-    for targets in (1, 8, 100):
-        rate, used_s = uvloop.run(throughput(base / f"t{targets}", url, pipe, options.count, targets))
+    for targets, transform in ((1, ""), (8, ""), (100, ""), (8, TRANSFORM)):
+        data = base / f"t{targets}{bool(transform)}"
+        rate, used_s = uvloop.run(throughput(data, url, pipe, options.count, targets, transform))
         figures = {
             "triggers": targets,
+            **({"transformed": True} if transform else {}),
             "deliveries_per_s": round(rate),
             "cpu_us": round(used_s / options.count * 1e6, 1),
         }
-        yield f"link to subscriber, {targets} triggers", figures
+        yield f"link to subscriber, {targets} triggers{' that transform' if transform else ''}", figures
     for pace in (200.0, 2_000.0, 5_000.0):
         times = uvloop.run(latency(base / f"l{pace}", url, pipe, pace, options.seconds))
         quantiles = {f"p{q}_ms": round(times[int(len(times) * q / 100)] * 1e3, 2) for q in (50, 90, 99)}

@@ -21,7 +21,7 @@ from clusters.spark import SparkCluster
 
 from examples.cluster.ledger import ORDERED
 from headgate.backend.config import TopicsConfig
-from headgate.backend.kafka.matcher import REHEARSED, STANDS_BY
+from headgate.backend.kafka.matcher_leadership import REHEARSED, STANDS_BY
 from headgate.demo.run import BROKER, NAMESPACE, TRIGGERS, trigger_spec
 from headgate.testing.server import ApiError, Object, Server, parts_of
 from headgate_api.errors import UnavailableError

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headgate.backend.config import ClusterConfig, SparkConfig
-from headgate.backend.kafka.matcher import MatcherHooks, serve_kafka
+from headgate.backend.kafka.matcher_leadership import MatcherHooks, serve_kafka
 from tests.backend.matcher_world import Filters, world_config
 
 OPTION = "spark.headgate.tried"

@@ -14,7 +14,7 @@ from clusters.kafka import Kafka
 
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.election import Election, Loss
-from headgate.backend.kafka.matcher import is_followed
+from headgate.backend.kafka.matcher_leadership import is_followed
 from headgate_api.errors import InvalidInputError
 from tests.backend.stores import deployed
 from tests.support import eventually

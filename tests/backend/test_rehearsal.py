@@ -17,7 +17,7 @@ from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.client import offset_of
 from headgate.backend.kafka.events import headers_of
 from headgate.backend.kafka.match_run import OutboxPlaces, OutboxQueries
-from headgate.backend.kafka.matcher import REHEARSAL_RUN, Rehearsal
+from headgate.backend.kafka.matcher_leadership import REHEARSAL_RUN, Rehearsal
 from headgate.backend.kafka.outbox_records import EventRecord, PassedRecord, decode
 from headgate.backend.kafka.outbox_takeover import OutboxTakeover
 from headgate.backend.kafka.topics import Admin

@@ -247,6 +247,26 @@ def test_the_playground_says_what_the_api_says(shop: Shop, console: Console) -> 
     expect(counts).to_contain_text("4 taken")
 
 
+def test_the_playground_shows_what_a_transform_changes(shop: Shop, console: Console) -> None:
+    page = console.go("playground", namespace=SHOP)
+    page.get_by_text("Transform: what is sent of each event").click()
+    text = page.get_by_role("textbox", name="Transform")
+    text.fill(f'{{"type": {json.dumps(HOSTILE)}, "data": {{"id": ce.id}}}}')
+    changes = page.get_by_role("region", name="What the transform changes")
+    expect(changes.locator(".removed", has_text="order.paid")).to_have_count(1)
+    expect(changes.locator(".added", has_text=HOSTILE)).to_have_count(1)
+    expect(page.locator("main img")).to_have_count(0)
+    console.looks_right("playground with a transform")
+    text.fill('{"type": data.nothing}')
+    expect(page.get_by_role("alert")).to_contain_text("The transform is an error")
+    text.fill('{"type": 5}')
+    expect(page.get_by_role("alert")).to_contain_text("type: must be a string")
+    text.fill('{"type": "seen"}')
+    expect(changes).to_be_visible()
+    page.get_by_role("button", name="Make this a trigger").click()
+    expect(page.get_by_label("YAML")).to_have_value(re.compile("transform: .*seen"))
+
+
 def test_a_link_to_the_playground_shows_the_same(shop: Shop, console: Console) -> None:
     page = console.go("playground")
     page.get_by_role("textbox", name="Filter").fill(f"ce.type == {json.dumps(HOSTILE)}")

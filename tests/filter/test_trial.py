@@ -72,6 +72,17 @@ def test_text_that_begins_like_json_is_cel_where_the_dialect_is() -> None:
     assert converted(dialect="cel", text='["a", "b"].exists(x, x == ce.type)').cel.startswith("[")
 
 
+def test_what_a_transform_makes_of_each_match() -> None:
+    transform = '{"type": "big", "data": {"sum": data.amount + data.tax}}'
+    events = [event("1", amount=500, tax=5), event("2", amount=500), event("3", amount=5)]
+    found = tried(filter=CEL, transform=transform, events=events, trace=False)["results"]
+    assert found[0]["sent"] == event("1", "big", sum=505) | {"datacontenttype": "application/json"}
+    assert "tax" in found[1]["transformError"]
+    assert found[2] == {"index": 2, "outcome": "false", "id": "3"}
+    with pytest.raises(FilterError, match="transform: type: must be a string"):
+        tried(filter=CEL, transform='{"type": 5}', events=events)
+
+
 def test_outcomes_with_the_part_that_decided() -> None:
     found = tried(
         filter=CEL,

@@ -171,6 +171,18 @@ def test_filter_error_told_by_the_matcher_or_silent(world: World, told: bool) ->
     assert "amount" in answer.message
 
 
+def test_a_transform_that_makes_nothing_of_the_event(world: World) -> None:
+    change = {"spec": {"transform": '{"type": data.name}'}}
+    Admission(world.store).merge(ObjectKey(Kind.TRIGGER, "default", "t"), change)
+    world.accept(event("1", amount=200))
+    world.handed(world.match(0) + 2)
+    remember_entries(world, end="error")
+    answer = world.ask("1")
+    assert answer.fate is EventFate.FILTER_ERROR
+    assert "the transform is an error" in answer.message
+    assert "name" in answer.message
+
+
 def test_matched_and_waiting_in_each_place(world: World) -> None:
     world.accept(event("1", amount=200))
     position = world.match(0)

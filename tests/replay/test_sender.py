@@ -103,6 +103,24 @@ def test_a_trigger_gets_what_both_filters_take_and_nobody_else_gets_anything(tmp
     run(work())
 
 
+def test_a_transform_holds_and_what_it_makes_nothing_of_is_an_error(tmp_path: Path, log: EventLog) -> None:
+    fill(log)
+    transform = '{"type": "again", "data": {"n": 100 / (data.n - 3)}}'
+
+    async def work() -> None:
+        async with Subscriber() as subscriber, replays(tmp_path) as store:
+            routes = Routes(dataclasses.replace(target(1, subscriber.url, cel="data.n < 5"), transform=transform))
+            async with running(tmp_path, routes) as worker:
+                replay = await worker.dispatcher.deliveries.replays.create(asked(trigger="t1"))
+                await until(lambda: state_of(store, replay) is ReplayState.DONE)
+            assert sorted(subscriber.ids) == names(0, 1, 2, 4)
+            assert {request.header("ce-type") for request in subscriber.requests} == {"again"}
+            ended = progress_of(store, replay)
+            assert (ended.matched, ended.delivered, ended.errors) == (5, 4, 1)
+
+    run(work())
+
+
 def test_an_ordered_trigger_gets_one_event_after_the_other(tmp_path: Path, log: EventLog) -> None:
     fill(log)
     under_way: list[int] = [0]

@@ -37,8 +37,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.system, pytest.m
 WAIT_S_MAX = 180.0
 EVENTS = 60
 Filters = Mapping[str, tuple[Object, Callable[[int], bool]]]
+NUMBERED = '{"type": "numbered", "number": data.n, "data": null}'
 FILTERS: Filters = {
-    "large": ({"filter": {"expression": "data.n > 20"}}, lambda number: number > 20),
+    "large": ({"filter": {"expression": "data.n > 20"}, "transform": NUMBERED}, lambda number: number > 20),
     "odd": ({"filter": {"attributes": {"type": "odd"}}}, lambda number: number % 2 == 1),
     "sql": ({"filters": [{"cesql": "type = 'even' AND EXISTS id"}]}, lambda number: number % 2 == 0),
 }
@@ -162,6 +163,8 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka(deployment: Deploym
     for name, (_, wants) in FILTERS.items():
         expected = {str(number): 1 for number in range(EVENTS) if wants(number)}
         assert deployment.subscriber.ids(name) == expected, "nothing died: each event comes once"
+    for sent in deployment.subscriber.at("large"):
+        assert (sent.headers["ce-type"], sent.headers["ce-number"], sent.body) == ("numbered", sent.id, b"")
     assert deployment.stored("data.n < 5") == [0, 1, 2, 3, 4]
     what_is_kept_is_answered_for(deployment, keeping)
     pulling.any_server_answers()
@@ -206,7 +209,7 @@ class Pulling:
 
     def __init__(self, server: Server, other: Server) -> None:
         self._server, self._other = server, other
-        spec = {"broker": "default", "type": "shared", "filter": {"expression": PULLED}}
+        spec = {"broker": "default", "type": "shared", "filter": {"expression": PULLED}, "transform": NUMBERED}
         server.create("subscriptions", "default", "pulled", spec)  # is ready with the triggers, which are made later
         self._threads = ThreadPoolExecutor(1)
         self._seen: Counter[str] = Counter()
@@ -222,6 +225,7 @@ class Pulling:
         second = self._ask(self._other, "pull", {"consumer": "b", "max": 5, "wait": 20})
         ids = {one["event"]["id"] for pull in (first, second) for one in pull["events"]}
         assert len(ids) == 10
+        assert all(one["event"]["number"] == int(one["event"]["id"]) for one in first["events"])
         assert ids < {*pulled(range(EVENTS))}
         for server, pull in ((self._other, first), (self._server, second)):
             done = self._ask(server, "ack", {"ids": [one["ackId"] for one in pull["events"]]})
@@ -245,6 +249,7 @@ class Pulling:
         def consume() -> None:
             with Client(self._other.grpc) as client, client.subscribe("pulled", consumer="c") as consumer:
                 for received in consumer:
+                    assert received.event.type == "numbered"
                     self._seen[received.event.id] += 1
                     consumer.ack(received)
                     if len(self._seen) == expected:

@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import EvaluationError, FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.cel.transform import Transform, check_transform, transform
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.compile.request import KNOWN, spec_of
@@ -82,6 +83,12 @@ def try_filter(
     ),
     cel: CelOption = None,
     filter_json: FilterOption = None,
+    transformed: Annotated[
+        str | None,
+        typer.Option(
+            "--transform", metavar="EXPRESSION", help="Also print what a trigger's spec.transform makes of each match."
+        ),
+    ] = None,
     explained: Annotated[bool, typer.Option("--explain", help="Also name the part that decided.")] = False,
     traced: Annotated[bool, typer.Option("--trace", help="Also show the value of every part of the filter.")] = False,
     publish_time: Annotated[
@@ -95,9 +102,13 @@ def try_filter(
     """Evaluate a filter on events: print true, false or the error for each.
 
     Exit status: 2 when the filter or an event is invalid, else 0.
-    """
+
+    \b
+    Example:
+      headgate filter test --cel 'data.total > 100' --transform '{"data": {"id": data.id}}' events.jsonl
+    """  # noqa: D301 - click reads \b as "keep these lines"
     wanted = _compiled(cel, filter_json)
-    tested = program(wanted.cel)
+    tested, made = program(wanted.cel), _transform(transformed)
     stored_us = int(time.time() * 1e6) if publish_time is None else rfc3339.micros(publish_time)
     if stored_us is None:
         _fail(f"--publish-time {publish_time!r} is no time", "as in RFC 3339: 2026-01-31T09:30:00Z")
@@ -108,6 +119,7 @@ def try_filter(
             _fail(f"line {number}: {error.message}", error.hint)
         outcome = tested.evaluate_view(view)
         parts = trace(cel if cel is not None else wanted.cel, view) if traced or explained else None
+        sent, fault = _sent(made, view) if made is not None and outcome.kind is OutcomeKind.TRUE else ("", "")
         if as_json:
             result: dict[str, object] = {"line": number, "id": view.event.id, "outcome": outcome.kind.name.lower()}
             if outcome.message:
@@ -116,10 +128,16 @@ def try_filter(
                 result["decided"] = {"part": parts.decided_text, "value": parts.decided.value}
             if parts is not None and traced:
                 result["trace"] = msgspec.to_builtins(parts)
+            if sent:
+                result["sent"] = json.loads(sent)
+            if fault:
+                result["transformError"] = fault
             typer.echo(json.dumps(result, ensure_ascii=False))
             continue
         shown = f"error: {outcome.message}" if outcome.kind is OutcomeKind.ERROR else outcome.kind.name.lower()
         typer.echo(f"{shown}\t(decided by {parts.decided_text})" if parts is not None and explained else shown)
+        if sent or fault:
+            typer.echo(f"  sent: {sent}" if sent else f"  transform error: {fault}")
         if parts is not None and traced:
             _show_trace(parts)
 
@@ -278,6 +296,24 @@ def _compiled(cel: str | None, filter_json: str | None, *, advised: bool = False
         return made
     except FilterError as error:
         _refuse(error)
+
+
+def _transform(text: str | None) -> Transform | None:
+    if text is None:
+        return None
+    try:
+        check_transform(text)
+    except FilterError as error:
+        _refuse(error.at_field("--transform"))
+    return transform(text)
+
+
+def _sent(made: Transform, view: EventView) -> tuple[str, str]:
+    """The event that a transform makes, in JSON; or why it makes none."""
+    try:
+        return encode_event(made.apply(view)).decode(), ""
+    except EvaluationError as error:
+        return "", error.message
 
 
 def _text_of(given: str) -> str:

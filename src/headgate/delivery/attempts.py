@@ -201,16 +201,16 @@ class Attempts:
             (delivery,) = attempt.deliveries
             try:
                 event = self._at_hand(delivery)
-                result = self._final_check(state.target, delivery, event) if event is not None else ""
+                checked = self._final_check(state.target, delivery, event) if event is not None else None
             except EventGoneError:
-                result = "lost"
-            if result:
+                checked = "lost"
+            if isinstance(checked, str):
                 self.permits.release(state, attempt)
-                self._owner.end(state, delivery, result)
+                self._owner.end(state, delivery, checked)
                 return
-            if event is not None:
-                self.permits.charge(state, attempt, event.size_bytes)
-                members = [(delivery, event)]
+            if checked is not None:
+                self.permits.charge(state, attempt, checked.size_bytes)
+                members = [(delivery, checked)]
         if self._relay_open:
             self._relay_open, self._relayed = False, (state, attempt, members)
         else:
@@ -265,12 +265,15 @@ class Attempts:
             except EventGoneError:
                 self._owner.end(state, delivery, "lost")
                 continue
-            size_bytes += event.size_bytes
-            if members and size_bytes > limits.BATCH_BYTES_MAX // 2:  # Base64 and escapes make it longer
-                size_bytes -= event.size_bytes
+            # Base64 and escapes make it longer.
+            if members and size_bytes + event.size_bytes > limits.BATCH_BYTES_MAX // 2:
                 state.deliveries.give_back(chosen[index:])
                 break
             result = self._final_check(target, delivery, event)
+            if not isinstance(result, str):
+                size_bytes += result.size_bytes
+                members.append((delivery, result))
+                continue
             if result == "error" and target.delivery.filter_errors_dead_lettered:
                 if self._dead_letters.is_over_quota(target.namespace):
                     metrics.QUOTA_DEAD_LETTERS_WAITING.inc()
@@ -280,10 +283,7 @@ class Attempts:
                 outcome = Outcome(CODE_FILTER_ERROR, "filter-error", body=message)
                 await give_up(self._dead_letters, target, delivery, event, outcome, now_us=self._clock_us())
                 result = "dead_lettered"
-            if result:
-                self._owner.end(state, delivery, result)
-            else:
-                members.append((delivery, event))
+            self._owner.end(state, delivery, result)
         if members:
             self.permits.charge(state, attempt, size_bytes)
         return members

@@ -11,8 +11,9 @@ import structlog
 
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import EvaluationError, FilterError
 from headgate.filter.cel.evaluate import FilterOutcome, OutcomeKind, program
+from headgate.filter.cel.transform import transform
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.objects.kinds.routing import Target, TargetReport
 from headgate.observe import metrics
@@ -37,6 +38,17 @@ def evaluate(cel: str, event: SharedEvent) -> FilterOutcome:
         return program(cel).evaluate_view(event.view)
     except FilterError as error:  # the store holds a text that this version no longer takes: closed, and told
         return FilterOutcome(OutcomeKind.ERROR, error.message)
+
+
+def transformed(target: Target, event: SharedEvent) -> SharedEvent:
+    """The event as a target gets it; EvaluationError, with the reason, where its transform makes none of it."""
+    if not target.transform:
+        return event
+    try:
+        made = transform(target.transform).apply(event.view)
+    except (EvaluationError, FilterError) as error:  # a FilterError: as above
+        raise EvaluationError(f"transform: {error.message}") from None
+    return SharedEvent(event.broker, made, event.append_time_us, event.root)
 
 
 class FilterErrors:
@@ -102,7 +114,7 @@ def _is_sure(compiled: CompiledFilter, event: SharedEvent) -> bool:
 
 
 class FinalCheck:
-    """The last check before delivery: the right broker, and cel-cpp's answer to what the matcher left open.
+    """The last check before delivery: the right broker, cel-cpp's answer to what the matcher left open, a transform.
 
     `judge_filter` decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
     """
@@ -111,9 +123,10 @@ class FinalCheck:
         self.judge_filter = judge_filter
         self.errors = errors
 
-    def __call__(self, target: Target, delivery: Delivery, event: SharedEvent) -> str:
-        """How the delivery ends without an attempt: `foreign`, `filtered`, `error`; empty when it goes out."""
+    def __call__(self, target: Target, delivery: Delivery, event: SharedEvent) -> SharedEvent | str:
+        """The event as it goes out; or how the delivery ends without an attempt: `foreign`, `filtered`, `error`."""
         result = ""
+        outgoing: SharedEvent | None = event
         if event.broker != target.broker:
             # Keys are hashes, two brokers may share one: a hash is never the last word on who may see an event. Nor is
             # a row of the time before the trigger's broker was made anew.
@@ -128,9 +141,28 @@ class FinalCheck:
                 result = "error"
                 if self.errors.add(target.id):
                     self.errors.describe(target.id, decision.message, event)
+        if not result and target.transform:
+            outgoing = self.outgoing(target, event)
+            result = "" if outgoing is not None else "error"
         if not delivery.failures:
             _FILTERED[result or "matched"].inc()
-        return result
+        return result or outgoing
+
+    def outgoing(self, target: Target, event: SharedEvent) -> SharedEvent | None:
+        """The event as a target gets it; None, and the error is reported, where its transform makes none of it."""
+        try:
+            return transformed(target, event)
+        except EvaluationError as error:
+            if self.errors.add(target.id):
+                self.errors.describe(target.id, error.message, event)
+            return None
 
     def message(self, target: Target, event: SharedEvent) -> str:
-        return self.judge_filter(target.filter.cel, event).message
+        """Why the result is `error`."""
+        if said := self.judge_filter(target.filter.cel, event).message:
+            return said
+        try:
+            transformed(target, event)
+        except EvaluationError as error:
+            return error.message
+        return ""

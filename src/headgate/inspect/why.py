@@ -32,7 +32,9 @@ from headgate.delivery.journal import JournalEntry, Origin
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.hops import ROOT, place_root, root_of
 from headgate.filter.cel.engine import OutcomeKind
+from headgate.filter.cel.errors import EvaluationError, FilterError
 from headgate.filter.cel.evaluate import EventView, program
+from headgate.filter.cel.transform import transform
 from headgate.filter.compile.plan import Verdict
 from headgate.filter.tools.trace import Trace, trace
 from headgate.inspect.find import (
@@ -224,7 +226,8 @@ class Why:
             return ended
         judged = judge(target.filter.cel, event.view)
         if end is not None or record.row.verdict == Verdict.ERROR or judged.outcome.kind is not OutcomeKind.TRUE:
-            return _refused(judged) or EventExplanation(EventFate.CHANGED_SINCE, _CHANGED_SINCE, trace=judged)
+            refused = _refused(judged) or _untransformed(target, event.view)
+            return refused or EventExplanation(EventFate.CHANGED_SINCE, _CHANGED_SINCE, trace=judged)
         given_up = "sent to its dead-letter sink" if target.delivery.has_sink else "dropped"
         message = f"the filter matched and the delivery has ended: delivered, or given up and {given_up}"
         return EventExplanation(EventFate.ENDED, message, trace=judged)
@@ -324,6 +327,17 @@ def _refused(judged: Trace) -> EventExplanation | None:
             return EventExplanation(EventFate.FILTER_ERROR, message, trace=judged)
         case _:
             return None
+
+
+def _untransformed(target: Target, view: EventView) -> EventExplanation | None:
+    """What follows when the trigger's transform makes no event of this one; None when it does."""
+    if target.transform:
+        try:
+            transform(target.transform).apply(view)
+        except (EvaluationError, FilterError) as error:
+            message = f"the transform is an error for the event, which therefore is not delivered: {error.message}"
+            return EventExplanation(EventFate.FILTER_ERROR, message)
+    return None
 
 
 def _waiting(unfinished: Unfinished, history: tuple[JournalEntry, ...]) -> AttemptSummary:

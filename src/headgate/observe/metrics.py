@@ -333,7 +333,7 @@ DEAD_LETTERS = _counters(
     "headgate_dead_letters_total", "Dead letters by what became of them", result="sent stored failed redriven discarded"
 )
 REPLAYED = _counters(
-    "headgate_replayed_total", "Events of replays by how they ended", result="delivered dead_lettered failed lost"
+    "headgate_replayed_total", "Events of replays by how they ended", result="delivered dead_lettered failed lost error"
 )
 DEAD_LETTERS_HELD = _gauges(
     "headgate_dead_letters_held", "Dead letters in the store: to be sent, or kept for a person", state="waiting kept"

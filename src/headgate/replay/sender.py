@@ -25,7 +25,9 @@ from headgate.delivery.events import EventGoneError, Events, SharedEvent, encode
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, left_s
+from headgate.delivery.verdicts import transformed
 from headgate.event.hops import place_root
+from headgate.filter.cel.errors import EvaluationError
 from headgate.filter.compile.plan import Verdict
 from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
@@ -175,7 +177,7 @@ class Replaying:
             progress.dead_lettered + results["dead_lettered"],
             progress.failed + results["failed"],
             progress.lost + results["lost"],
-            progress.errors + page.errors,
+            progress.errors + page.errors + results["error"],
         )
 
     def _target(self, spec: ReplaySpec) -> Target | None:
@@ -227,8 +229,12 @@ class Replaying:
         """One event until it has ended; says how."""
         try:
             stored = await self._events.load(where.partition, where.offset)
+            if target is not None:
+                stored = transformed(target, stored)
         except EventGoneError:
             return "lost"
+        except EvaluationError:
+            return "error"
         event = msgspec.structs.replace(stored.event, extensions={**stored.event.extensions, EXTENSION: str(run.id)})
         root = f"replay-{run.id}-{place_root(event, where.partition, where.offset)}"
         headers, body = encoded(event, root, to.rules.format, reply=bool(to.replies_to))

@@ -141,11 +141,12 @@ class Expiry:
                 event = None
             if event is None:
                 return "lost"
-            if result := self.final_check(target, delivery, event):
-                return result
+            outgoing = self.final_check(target, delivery, event)
+            if isinstance(outgoing, str):
+                return outgoing
             if is_kept and self.dead_letters.has_room(target.namespace):  # others may have taken it meanwhile
                 outcome = Outcome(0, "expired", f"not delivered within {self.bounds.text}")
-                return await give_up(self.dead_letters, target, delivery, event, outcome, now_us=self.clock_us())
+                return await give_up(self.dead_letters, target, delivery, outgoing, outcome, now_us=self.clock_us())
         self.final_check.errors.dropped(target.id, f"{place}: not delivered within {self.bounds.text}")
         return "expired"
 

@@ -148,6 +148,11 @@ class Leases:
         self._saved.counters.lost += 1
         del self._events[event.position]
 
+    def refuse(self, event: UnackedEvent) -> None:
+        """Its transform makes no event of it."""
+        self._saved.counters.errors += 1
+        del self._events[event.position]
+
     def remove(self, which: Callable[[UnackedEvent], bool]) -> int:
         gone = [event.position for event in self if which(event)]
         for position in gone:

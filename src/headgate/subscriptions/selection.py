@@ -147,7 +147,11 @@ async def _due(state: SubscriptionState, chosen: _Chosen, due: list[UnackedEvent
             leases.give_up(unacked)
             _tell_too_old(state)
         elif event is not None:
-            chosen.add(unacked, event)
+            outgoing = state.resources.final_check.outgoing(state.target, event)
+            if outgoing is not None:
+                chosen.add(unacked, outgoing)
+            elif unacked in leases:
+                leases.refuse(unacked)
 
 
 async def _unread(state: SubscriptionState, chosen: _Chosen) -> None:
@@ -165,17 +169,19 @@ async def _unread(state: SubscriptionState, chosen: _Chosen) -> None:
                 cursor.read_to(row.position + 1)
                 continue
             event = await load_or_none(state.resources.events, row.partition, row.offset)
-            unacked = _accepted(state, row, event)
-            if unacked is not None and event is not None:
-                chosen.add(unacked, event)
+            accepted = _accepted(state, row, event)
+            if accepted is not None:
+                chosen.add(*accepted)
             else:
                 chosen.rejected += 1
                 await asyncio.sleep(0)  # it was evaluated: others have their turn
         cursor.read_to(page.reached)
 
 
-def _accepted(state: SubscriptionState, row: OutboxRow, event: SharedEvent | None) -> UnackedEvent | None:
-    """A row was read: unacknowledged when it is for consumers, else it has ended."""
+def _accepted(
+    state: SubscriptionState, row: OutboxRow, event: SharedEvent | None
+) -> tuple[UnackedEvent, SharedEvent] | None:
+    """A row was read: unacknowledged, with what consumers get, when it is for them; else it has ended."""
     cursor = state.cursor
     cursor.read_to(row.position + 1)
     cursor.counters.processed += 1
@@ -187,13 +193,13 @@ def _accepted(state: SubscriptionState, row: OutboxRow, event: SharedEvent | Non
         _tell_too_old(state)
         return None
     result = state.resources.final_check(state.target, Delivery(*row), event)
-    if result:
+    if isinstance(result, str):
         cursor.counters.errors += result == "error"
         cursor.counters.rejected += result != "error"
         return None
     unacked = UnackedEvent(row.position, row.partition, row.offset, event.append_time_us)
     cursor.leases.add(unacked)
-    return unacked
+    return unacked, result
 
 
 # --- giving up: each returns whether the cursor has changed ------------------------------------------
@@ -254,7 +260,8 @@ async def _give_up(state: SubscriptionState, unacked: UnackedEvent) -> bool:
         delivery = Delivery(unacked.position, unacked.partition, unacked.offset, Verdict.MATCH)
         delivery.failures = unacked.deliveries
         outcome = Outcome(0, "max-deliveries", f"handed out {unacked.deliveries} times, not acknowledged")
-        await give_up(dead_letters, target, delivery, event, outcome, now_us=state.resources.clock_us())
+        outgoing = state.resources.final_check.outgoing(target, event) or event
+        await give_up(dead_letters, target, delivery, outgoing, outcome, now_us=state.resources.clock_us())
     if unacked not in leases:  # acknowledged meanwhile, or there was a seek
         return False
     if event is None:

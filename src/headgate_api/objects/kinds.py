@@ -323,6 +323,13 @@ class _RoutedSpec(ApiStruct, frozen=True):
     broker: Annotated[str, doc("Name of the broker; default when it is left out. Immutable.")] = ""
     filter: JsonObject | None = None
     filters: tuple[JsonObject, ...] = ()
+    transform: Annotated[
+        str,
+        doc(
+            "CEL that builds the event to be sent from the one that is stored: a map of attributes and data, such as"
+            ' {"type": "order.v2", "data": {"id": data.id}}. What it does not name stays, null removes it.'
+        ),
+    ] = ""
 
 
 class _RoutedObject(ApiObject, frozen=True):

@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import EvaluationError, FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
+from headgate.filter.cel.transform import check_transform, transform
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.compile.request import filter_of, spec_of
@@ -24,7 +25,7 @@ from headgate.filter.tools.explain import Cost, ExplainedRow, explain
 from headgate.filter.tools.trace import Part, trace
 from headgate_api.errors import HeadgateError, InvalidInputError
 from headgate_api.event import rfc3339
-from headgate_api.event.json_format import decode_event
+from headgate_api.event.json_format import decode_event, encode_event
 from headgate_api.limits import (
     FILTER_TRACES_BYTES_MAX,
     FILTER_TRACES_S_MAX,
@@ -67,6 +68,7 @@ class TrialRequest(ExplainRequest, frozen=True):
 
     events: list[msgspec.Raw] = []  # in the JSON format
     stored_at: str = ""  # when they were stored, RFC 3339; empty for now
+    transform: str = ""  # as in `spec.transform`; empty for none
     trace: bool = True
     explain: bool = False  # whether it holds the explanation of the filter
 
@@ -100,7 +102,7 @@ class TraceView(msgspec.Struct, frozen=True):
     left_out: bool = msgspec.field(name="leftOut")
 
 
-class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True):
+class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What a filter says of one event."""
 
     index: int
@@ -110,6 +112,8 @@ class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str = ""
     decided: dict[str, str] | None = None
     trace: msgspec.Raw | None = None
+    sent: msgspec.Raw | None = None  # where it is true: the event that the transform makes
+    transform_error: str = ""  # why the transform makes none
 
 
 class TrialAnswer(ConvertedFilter, frozen=True, rename="camel", omit_defaults=True):
@@ -145,7 +149,9 @@ def try_filter(request: TrialRequest) -> TrialAnswer:
         raise InvalidInputError("storedAt is no RFC 3339 time", hint="2026-01-31T09:30:00Z")
     spec = request.spec()
     compiled = compile_filter(*spec)
-    trial = _Trial(to_cel(*spec), program(compiled.cel), stored_us, traced=request.trace)
+    if request.transform:
+        check_transform(request.transform)
+    trial = _Trial(to_cel(*spec), program(compiled.cel), request.transform, stored_us, traced=request.trace)
     results = [trial.result(index, bytes(raw)) for index, raw in enumerate(request.events)]
     counts = dict.fromkeys((*(kind.name.lower() for kind in OutcomeKind), _INVALID), 0)
     for one in results:
@@ -162,10 +168,11 @@ def try_filter(request: TrialRequest) -> TrialAnswer:
 
 
 class _Trial:
-    def __init__(self, cel: str, tested: Program, stored_us: int, *, traced: bool) -> None:
+    def __init__(self, cel: str, tested: Program, transformed: str, stored_us: int, *, traced: bool) -> None:
         self.cel = self.text = cel
         self.left_out = 0
         self._tested = tested
+        self._transform = transform(transformed) if transformed else None
         self._stored_us = stored_us
         self._traced = traced
         self._ends_s = time.monotonic() + FILTER_TRACES_S_MAX
@@ -186,7 +193,14 @@ class _Trial:
             self._left_bytes -= len(bytes(shown))
         elif self._traced:
             self.left_out += 1
-        return TrialResult(index, outcome.kind.name.lower(), view.event.id, outcome.message, "", decided, shown)
+        sent, error = None, ""
+        if self._transform is not None and outcome.kind is OutcomeKind.TRUE:
+            try:
+                sent = msgspec.Raw(encode_event(self._transform.apply(view)))
+            except EvaluationError as fault:
+                error = fault.message
+        kind = outcome.kind.name.lower()
+        return TrialResult(index, kind, view.event.id, outcome.message, "", decided, shown, sent, error)
 
 
 def _explained(compiled: CompiledFilter, spec: _Spec, filter_value: str) -> ExplanationView:

@@ -99,6 +99,7 @@ class Target:
         needs: The generation that first held its filter.
         subscriber_ca: CA of the subscriber's host, as PEM, beside the system's; empty for none.
         subscriber_audience: Of the tokens that requests to the subscriber carry; empty for none.
+        transform: CEL that builds the event to be sent (`filter/cel/transform.py`); empty: as it is stored.
     """
 
     id: int
@@ -112,6 +113,7 @@ class Target:
     subscriber_ca: str = ""
     subscriber_audience: str = ""
     paused: bool = False
+    transform: str = ""
 
     @property
     def namespace(self) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import urljoin, urlsplit
 from cryptography import x509
 
 from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.transform import check_transform
 from headgate.filter.compile.plan import CompiledFilter, scans_of
 from headgate.objects.kinds.credentials import KEY, KEY_RULE, secret_causes, secret_change_causes
 from headgate.objects.kinds.egress import RESERVED_NAMESPACES, UrlPolicy, UrlRefusedError
@@ -207,9 +208,9 @@ def _causes(obj: Object, policy: UrlPolicy) -> Iterator[Cause]:
         case Broker():
             return chain(_broker_causes(obj), _egress_causes(obj, policy))
         case Trigger():
-            return chain(_trigger_causes(obj), _egress_causes(obj, policy))
+            return chain(_trigger_causes(obj), transform_causes(obj), _egress_causes(obj, policy))
         case Subscription():
-            return chain(_subscription_causes(obj), _egress_causes(obj, policy))
+            return chain(_subscription_causes(obj), transform_causes(obj), _egress_causes(obj, policy))
         case _:
             assert_never(obj)
 
@@ -462,6 +463,15 @@ def refuse_erased_filter(old: Object, new: Object, document: object) -> None:
         )
 
 
+def transform_causes(obj: Routed) -> Iterator[Cause]:
+    """What is wrong with a `spec.transform`."""
+    if obj.spec.transform:
+        try:
+            check_transform(obj.spec.transform)
+        except FilterError as error:
+            yield filter_cause(error, obj)
+
+
 def filter_cause(error: InvalidInputError, obj: Object) -> Cause:
     """The compiler's message with its place, at the field it names below `spec`."""
     if not isinstance(error, FilterError):
@@ -469,7 +479,7 @@ def filter_cause(error: InvalidInputError, obj: Object) -> Cause:
     field = field_as_written(obj, error.field) if isinstance(obj, Routed) else error.field
     written: dict[str, object] = {}
     if isinstance(obj, Routed):
-        written = {"filter": obj.spec.filter, "filters": obj.spec.filters}
+        written = {"filter": obj.spec.filter, "filters": obj.spec.filters, "transform": obj.spec.transform}
     elif isinstance(obj, EventPolicy):
         written = {"filters": obj.spec.filters}
     place = f" at character {error.position + 1}" if error.position is not None else ""

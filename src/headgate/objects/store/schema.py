@@ -93,6 +93,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # Targets that are gone, by the value of the counter `routing` then; the last DROPPED_ROUTINGS_KEPT of it.
         """CREATE TABLE dropped (routing INTEGER PRIMARY KEY, target INTEGER NOT NULL)""",
     ),
+    (
+        # `spec.transform`; empty for most.
+        """ALTER TABLE targets ADD COLUMN transform TEXT NOT NULL DEFAULT ''""",
+    ),
 )
 
 

@@ -74,12 +74,12 @@ def update_target(
 ) -> int:
     """Write the routing row of a changed object, and take a generation if its filter is another one; its target id."""
     way = _route(obj, facts.url)
-    target, was_routed, old_plan, needs, uid, plan_version = connection.execute(
-        f"SELECT id, routed, plan, needs, broker_uid, plan_version FROM targets WHERE {NAMED}", key_of(obj)
+    target, was_routed, old_plan, needs, uid, plan_version, transform = connection.execute(
+        f"SELECT id, routed, plan, needs, broker_uid, plan_version, transform FROM targets WHERE {NAMED}", key_of(obj)
     ).fetchone()
     readable = PlanDecoder().decode(old_plan) if old_plan is not None and plan_version == PLAN_VERSION else None
     filter_changed = readable is None or (readable.cel, readable.rows) != (plan.cel, plan.rows)
-    if filter_changed:
+    if filter_changed or transform != obj.spec.transform:
         connection.execute("DELETE FROM reports WHERE target = ?", (target,))
     if (filter_changed and way.routed) or way.routed != bool(was_routed):
         generation = bump(connection, "desired_generation")
@@ -107,6 +107,7 @@ def _put(
         "plan_error": "",
         "authenticates": bool(auths_of(obj.spec.delivery)),
         "cost": filter_cost(plan),
+        "transform": obj.spec.transform,
         "paused": isinstance(obj, Trigger) and is_paused(obj.metadata),
     }
     marks = ", ".join("?" * len(row))
@@ -397,12 +398,12 @@ class SnapshotCache:
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
         rows = connection.execute(
             "SELECT id, namespace, name, broker, broker_uid, subscriber, delivery, ordered, plan, plan_version, pull,"
-            " needs, subscriber_ca, subscriber_audience, paused, routed AND plan NOTNULL"
+            " needs, subscriber_ca, subscriber_audience, paused, transform, routed AND plan NOTNULL"
             " FROM targets"
             " WHERE routing > ?",
             (since,),
         )
-        for *row, ca, audience, paused, routed in rows:
+        for *row, ca, audience, paused, transform, routed in rows:
             key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, plan_version, pull, needs = row
             if not routed:
                 self._unrouted.add(key)
@@ -423,7 +424,18 @@ class SnapshotCache:
                 filter_ = outdated_plan(plan)
                 self._outdated.add(key)
             target = Target(
-                key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs, ca, audience, bool(paused)
+                key,
+                path,
+                identity(broker, uid),
+                filter_,
+                subscriber,
+                rules,
+                pulled,
+                needs,
+                ca,
+                audience,
+                bool(paused),
+                transform,
             )
             self._targets[key], self._own[key] = target, (own, bool(ordered))
             self._changed.add(key)

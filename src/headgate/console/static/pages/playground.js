@@ -6,7 +6,7 @@ import { draftOf } from "../handover.js";
 import { packed, unpacked } from "../link_state.js";
 import { BrokerField, lastEvents } from "../parts/broker_field.js";
 import { Dialog, Empty, PageHead, Panel, Problem, Status } from "../parts/basics.js";
-import { Cel, EventCard } from "../parts/code.js";
+import { Cel, Difference, EventCard, inOrder } from "../parts/code.js";
 import { FilterTrace } from "../parts/filter_trace.js";
 import { go, refine } from "../router.js";
 import { useRights } from "../rights.js";
@@ -14,6 +14,7 @@ import { notify, set } from "../store.js";
 import { html, useEffect, useRef, useRested, useState, useTitle } from "../ui.js";
 
 const EVENTS_MAX = 100;
+const TRANSFORM = '{"type": ce.type + ".v2", "data": {"id": data.id}}';
 const VERDICTS = { true: ["good", "taken"], false: ["no", "not taken"], error: ["warn", "error"], invalid: ["warn", "no event"] };
 const DECIDERS = {
   matcher: "The matcher decides alone, by a table of all filters.",
@@ -43,9 +44,9 @@ export function eventsOf(text) {
 }
 
 /** Runs the filter on the events whenever they rest; one run at a time, the newest wins. */
-function useVerdicts({ dialect, text, events }) {
+function useVerdicts({ dialect, text, transform, events }) {
   const [answer, setAnswer] = useState({ key: null, data: null, error: null });
-  const key = useRested(JSON.stringify({ dialect, text, events, explain: true }), 300);
+  const key = useRested(JSON.stringify({ dialect, text, transform, events, explain: true }), 300);
   useEffect(() => {
     const stop = new AbortController();
     let timer = 0;
@@ -81,7 +82,7 @@ export function Playground({ route }) {
     if (shown && s === shared.current.s) return;
     (s ? unpacked(s) : Promise.resolve(START)).then((found) => {
       if (!found) notify("This link holds no filter");
-      const next = { dialect: textOf(found?.dialect, "cel"), text: textOf(found?.text, START.text), events: Array.isArray(found?.events) ? found.events.slice(0, EVENTS_MAX) : EVENTS };
+      const next = { dialect: textOf(found?.dialect, "cel"), text: textOf(found?.text, START.text), transform: textOf(found?.transform, ""), events: Array.isArray(found?.events) ? found.events.slice(0, EVENTS_MAX) : EVENTS };
       shared.current = { s, shown: next };
       setShown(next);
     });
@@ -100,9 +101,9 @@ export function Playground({ route }) {
   return shown && html`<${Bench} ...${shown} onChange=${keep} namespace=${route.query.namespace ?? ""} />`;
 }
 
-function Bench({ dialect, text, events, onChange, namespace }) {
+function Bench({ dialect, text, transform, events, onChange, namespace }) {
   const may = useRights(namespace);
-  const { data, error } = useVerdicts({ dialect, text, events });
+  const { data, error } = useVerdicts({ dialect, text, transform, events });
   const [dialects, setDialects] = useState([]);
   const [isEditing, setEditing] = useState(false);
   const [opened, setOpened] = useState(0);
@@ -120,12 +121,12 @@ function Bench({ dialect, text, events, onChange, namespace }) {
     const value = isJson ? JSON.parse(text) : text;
     const inFilters = dialects.find((one) => one.name === dialect)?.in.includes("filter") === false;
     const spec = dialect === "filters" ? { filters: value } : inFilters ? { filters: [{ [dialect]: value }] } : { filter: { [dialect]: value } };
-    set({ draft: draftOf({ namespace, ...spec }) });
+    set({ draft: draftOf({ namespace, transform, ...spec }) });
     go(["new-trigger"], { namespace });
   };
   const share = async () => {
     try {
-      refine({ s: await packed({ dialect, text, events }) });
+      refine({ s: await packed({ dialect, text, transform, events }) });
       await navigator.clipboard.writeText(location.href);
       notify("The link is copied: it holds the filter and the events");
     } catch {
@@ -148,6 +149,10 @@ function Bench({ dialect, text, events, onChange, namespace }) {
             </select></label>`}
         </div>
         <textarea class="code filter-text ${error ? "wrong" : ""}" aria-label="Filter" data-search spellcheck="false" rows=${Math.max(4, text.split("\n").length + 1)} value=${text} onInput=${(event) => onChange({ text: event.target.value })}></textarea>
+        <details open=${Boolean(transform)}>
+          <summary>Transform: what is sent of each event</summary>
+          <textarea class="code filter-text" aria-label="Transform" spellcheck="false" rows=${Math.max(3, transform.split("\n").length + 1)} placeholder=${TRANSFORM} value=${transform} onInput=${(event) => onChange({ transform: event.target.value })}></textarea>
+        </details>
         <${Problem} error=${error} />
         ${data?.explanation && html`<${Explanation} cel=${data.cel} dialect=${dialect} of=${data.explanation} />`}
       </section>
@@ -214,7 +219,7 @@ function EditEvents({ events, onEvents, onClose }) {
 
 function Verdict({ event, result, text, isOpen, onToggle }) {
   const [tone, word] = VERDICTS[result?.outcome] ?? ["busy", "…"];
-  const reason = result?.error ?? (result?.decided && result.outcome !== "true" ? `${result.decided.part} is ${result.decided.value}` : "");
+  const reason = result?.error ?? result?.transformError ?? (result?.decided && result.outcome !== "true" ? `${result.decided.part} is ${result.decided.value}` : "");
   const named = event && typeof event === "object" ? event : {};
   const said = (value, other = "") => plain(textOf(value, value === undefined ? other : JSON.stringify(value)));
   return html`<li class="verdict ${isOpen ? "open" : ""}">
@@ -227,6 +232,8 @@ function Verdict({ event, result, text, isOpen, onToggle }) {
     ${isOpen && html`<div class="verdict-body">
       ${result?.trace && html`<${FilterTrace} text=${text} trace=${result.trace} />`}
       ${result?.error && html`<${Problem} error=${{ message: result.error, hint: result.hint }} />`}
+      ${result?.transformError && html`<${Problem} error=${{ message: `The transform is an error: ${result.transformError}` }} />`}
+      ${result?.sent && html`<${Difference} label="What the transform changes" before=${inOrder(named)} now=${inOrder(result.sent)} />`}
       <${EventCard} event=${named} />
     </div>`}
   </li>`;

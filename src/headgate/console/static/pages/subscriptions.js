@@ -90,6 +90,7 @@ function SubscriptionOverview({ object: { spec, status, metadata }, stats, consu
         <${Panel} title="Filter" aside=${html`<button type="button" class="link" onClick=${() => toPlayground(spec)}>Open in the playground</button>`}>
           ${text ? html`<div class="block"><${Cel} text=${text} /></div>` : html`<p class="muted">Every event of the broker.</p>`}
         <//>
+        ${spec.transform && html`<${Panel} title="Transform"><div class="block"><${Cel} text=${spec.transform} /></div><//>`}
         <${Panel} title="Rules"><${Facts} of=${[
           ["Broker", html`<a href=${link(["brokers", metadata.namespace, spec.broker ?? "default"])}>${spec.broker ?? "default"}</a>`],
           ["Type", spec.type ?? "exclusive"],

@@ -120,6 +120,7 @@ function TriggerOverview({ trigger, stats }) {
         <${Panel} title="Filter" aside=${html`<button type="button" class="link" onClick=${() => toPlayground(spec)}>Open in the playground</button>`}>
           ${text ? html`<div class="block"><${Cel} text=${text} /></div>` : html`<p class="muted">Every event of the broker.</p>`}
         <//>
+        ${spec.transform && html`<${Panel} title="Transform"><div class="block"><${Cel} text=${spec.transform} /></div><//>`}
         <${Panel} title="Delivery">
           <${Facts} of=${[
             ["Broker", html`<a href=${link(["brokers", metadata.namespace, spec.broker ?? "default"])}>${spec.broker ?? "default"}</a>`],

@@ -1,5 +1,5 @@
 /** Code and data as coloured text. Everything is a text node: what an event holds is never read as anything else. */
-import { count, plain } from "../format.js";
+import { count, difference, plain } from "../format.js";
 import { html } from "../ui.js";
 
 const TOKENS = /("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\b(true|false|null|in|AND|OR|NOT|LIKE|IN|IS|BETWEEN|EXISTS)\b|\b(\d+(?:\.\d+)?)\b|(&&|\|\||[=!<>]=?|[?:+*/%-])/g;
@@ -84,3 +84,16 @@ export function EventCard({ event, onFilter }) {
       : html`<div class="json mono" tabindex="0" role="region" aria-label="Data"><${Json} value=${data} onFilter=${event.data === undefined ? undefined : onFilter} /></div>`}
   </div>`;
 }
+
+/** What changes between two texts, with the lines around it. */
+export function Difference({ before, now, label }) {
+  const all = difference(before, now);
+  const near = all.map((_, index) => all.slice(Math.max(0, index - 2), index + 3).some((one) => one.kind !== " "));
+  return html`<pre class="difference" aria-label=${label} role=${label && "region"} tabindex=${label && "0"}>${all.map((one, index) =>
+    near[index] ? html`<span key=${index} class=${one.kind === "+" ? "added" : one.kind === "-" ? "removed" : ""}>${plain(`${one.kind} ${one.text}\n`)}</span>` : null,
+  )}</pre>`;
+}
+
+/** JSON with the members of every object in the order of their names: events that are equal are equal texts. */
+export const inOrder = (value) =>
+  JSON.stringify(value, (_, one) => (one && typeof one === "object" && !Array.isArray(one) ? Object.fromEntries(Object.entries(one).sort(([a], [b]) => (a < b ? -1 : 1))) : one), 2);

@@ -1,8 +1,9 @@
 /** An object as YAML: checked by the server while one types, saved when it is wanted, and never over somebody else's. */
 import { call, objectPath, within } from "../api.js";
-import { difference, unversioned, written, yaml } from "../format.js";
+import { unversioned, written, yaml } from "../format.js";
 import { html, useEffect, useRested, useState } from "../ui.js";
 import { Problem } from "./basics.js";
+import { Difference } from "./code.js";
 
 const YAML = "application/yaml";
 const versionOf = ({ metadata }) => `resourceVersion: "${metadata.resourceVersion}"`;
@@ -76,12 +77,4 @@ export function ObjectEditor({ root, plural, namespace, object, text: begun, can
       ${canSave && object && html`<h2>What would change</h2><${Difference} before=${yaml(unversioned(object))} now=${verdict.would} />`}
     </div>
   </div>`;
-}
-
-function Difference({ before, now }) {
-  const all = difference(before, now);
-  const near = all.map((_, index) => all.slice(Math.max(0, index - 2), index + 3).some((one) => one.kind !== " "));
-  return html`<pre class="difference">${all.map((one, index) =>
-    near[index] ? html`<span key=${index} class=${one.kind === "+" ? "added" : one.kind === "-" ? "removed" : ""}>${`${one.kind} ${one.text}\n`}</span>` : null,
-  )}</pre>`;
 }

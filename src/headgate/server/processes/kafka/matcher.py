@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from headgate.backend.kafka.matcher import MatcherHooks, serve_kafka
+from headgate.backend.kafka.matcher_leadership import MatcherHooks, serve_kafka
 from headgate.backend.kafka.objects import open_cache
 from headgate.server import child, ready
 from headgate.server.peers import instance

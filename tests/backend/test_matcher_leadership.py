@@ -15,9 +15,9 @@ from clusters.kafka import Kafka
 from pyspark.sql import SparkSession
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka import matcher as matcher_module
+from headgate.backend.kafka import matcher_leadership as matcher_module
 from headgate.backend.kafka.election import Election, Loss
-from headgate.backend.kafka.matcher import KafkaMatcher, MatcherHooks, wait_slots
+from headgate.backend.kafka.matcher_leadership import KafkaMatcher, MatcherHooks, wait_slots
 from headgate.backend.kafka.runs import follow_generations
 from headgate.backend.kafka.topics import Admin
 from headgate.match.errors import SparkSlotsError
