@@ -114,6 +114,7 @@ def test_tags_of_consumer_metadata_stand_beside_the_filters(admission: Admission
         ({"delivery": {"backoffDelay": "soon"}}, "spec.delivery.backoffDelay"),
         ({"delivery": {"deadLetterSink": {"uri": "ftp://x/"}}}, "spec.delivery.deadLetterSink.uri"),
         ({"delivery": {"deadLetterSink": {"uri": "http://169.254.169.254/"}}}, "spec.delivery.deadLetterSink.uri"),
+        ({"transform": '{"type": 5}'}, "spec.transform"),
         ({"ackTimeout": "soon"}, "spec.ackTimeout"),
         ({"ackTimeout": "PT0.5S"}, "spec.ackTimeout"),
         ({"ackTimeout": "P2D"}, "spec.ackTimeout"),
@@ -185,7 +186,7 @@ def test_over_http(server: Server) -> None:
     schemas = server.request("GET", "/openapi/v3/apis/headgate.dev/v1").json["components"]["schemas"]
     assert set(schemas["dev.headgate.v1.Subscription"]["properties"]["spec"]["properties"]) == {
         *("broker", "filter", "filters", "consumerMetadata", "consumerFilter", "type", "ackTimeout", "filterFrom"),
-        *("maxDeliveries", "delivery"),
+        *("maxDeliveries", "delivery", "transform"),
     }
     missing = server.request("GET", f"{PATH}/none")
     assert missing.json["message"] == 'subscriptions.headgate.dev "none" not found'

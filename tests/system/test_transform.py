@@ -40,10 +40,8 @@ def test_subscribers_and_consumers_get_what_a_transform_makes(server: Server, su
         assert (sent.headers["ce-type"], sent.headers["ce-total"]) == ("order.v2", "9.5")
         assert json.loads(sent.body) == {"id": int(sent.id[1:])}
     pulled = ask(server, "pull", {"consumer": "a", "wait": 20}, name="shaped")
-    assert [(one["event"]["type"], one["event"]["data"]) for one in pulled["events"]] == [
-        ("order.v2", {"id": 1}),
-        ("order.v2", {"id": 2}),
-    ]
+    assert {one["event"]["type"] for one in pulled["events"]} == {"order.v2"}
+    assert sorted(one["event"]["data"]["id"] for one in pulled["events"]) == [1, 2]
     path = f"{server.objects_url('triggers', 'default')}/shaped"
     assert "the transform is an error" in eventually(
         lambda: (why := server.call("GET", f"{path}/why?id=s3")["message"]) and "transform" in why and why

@@ -125,28 +125,29 @@ class FinalCheck:
 
     def __call__(self, target: Target, delivery: Delivery, event: SharedEvent) -> SharedEvent | str:
         """The event as it goes out; or how the delivery ends without an attempt: `foreign`, `filtered`, `error`."""
-        result = ""
-        outgoing: SharedEvent | None = event
+        found: SharedEvent | str = self._refused(target, delivery, event) or event
+        if target.transform and found is event:
+            found = self.outgoing(target, event) or "error"
+        if not delivery.failures:
+            _FILTERED[found if isinstance(found, str) else "matched"].inc()
+        return found
+
+    def _refused(self, target: Target, delivery: Delivery, event: SharedEvent) -> str:
         if event.broker != target.broker:
             # Keys are hashes, two brokers may share one: a hash is never the last word on who may see an event. Nor is
             # a row of the time before the trigger's broker was made anew.
-            result = "foreign"
             if path_of(event.broker) != path_of(target.broker):
                 _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
-        elif delivery.verdict != Verdict.MATCH or not _is_sure(target.filter, event):
+            return "foreign"
+        if delivery.verdict != Verdict.MATCH or not _is_sure(target.filter, event):
             decision = self.judge_filter(target.filter.cel, event)
             if decision.kind is OutcomeKind.FALSE:
-                result = "filtered"
-            elif decision.kind is OutcomeKind.ERROR:
-                result = "error"
+                return "filtered"
+            if decision.kind is OutcomeKind.ERROR:
                 if self.errors.add(target.id):
                     self.errors.describe(target.id, decision.message, event)
-        if not result and target.transform:
-            outgoing = self.outgoing(target, event)
-            result = "" if outgoing is not None else "error"
-        if not delivery.failures:
-            _FILTERED[result or "matched"].inc()
-        return result or outgoing
+                return "error"
+        return ""
 
     def outgoing(self, target: Target, event: SharedEvent) -> SharedEvent | None:
         """The event as a target gets it; None, and the error is reported, where its transform makes none of it."""

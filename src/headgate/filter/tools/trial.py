@@ -193,14 +193,14 @@ class _Trial:
             self._left_bytes -= len(bytes(shown))
         elif self._traced:
             self.left_out += 1
-        sent, error = None, ""
+        sent, fault = None, ""
         if self._transform is not None and outcome.kind is OutcomeKind.TRUE:
             try:
                 sent = msgspec.Raw(encode_event(self._transform.apply(view)))
-            except EvaluationError as fault:
-                error = fault.message
+            except EvaluationError as error:
+                fault = error.message
         kind = outcome.kind.name.lower()
-        return TrialResult(index, kind, view.event.id, outcome.message, "", decided, shown, sent, error)
+        return TrialResult(index, kind, view.event.id, outcome.message, "", decided, shown, sent, fault)
 
 
 def _explained(compiled: CompiledFilter, spec: _Spec, filter_value: str) -> ExplanationView:

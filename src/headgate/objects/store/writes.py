@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import uuid
 from collections.abc import Mapping
@@ -301,7 +302,12 @@ class ObjectWriter:
 
 def kube_time(seconds: float) -> str:
     """Seconds since 1970 as Kubernetes writes times: whole seconds, UTC."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _written(int(seconds))
+
+
+@functools.lru_cache(maxsize=16)
+def _written(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _of_routed(obj: Routed, plan: CompiledFilter | None) -> CompiledFilter:
