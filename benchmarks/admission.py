@@ -39,8 +39,8 @@ from headgate.filter.compile.compiler import compile_cel
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.requirements import connector_jar
-from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
+from headgate.match.spark_runner import SparkRunner
 from headgate.objects.api.admission import Admission
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.together import TogetherApi

@@ -33,8 +33,8 @@ from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.driver_link import LinkAddress
 from headgate.match.requirements import connector_jar
-from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
+from headgate.match.spark_runner import SparkRunner
 from headgate.objects.kinds.routing import DeliveryRules, RoutingTable, Target
 from headgate.outbox.link_format import LinkEndpoint
 from headgate_api.event.model import DataKind, Event

@@ -44,8 +44,8 @@ from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.dataframe import match_events
 from headgate.match.requirements import connector_jar
-from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
+from headgate.match.spark_runner import SparkRunner
 from headgate.match.table import build_table
 from headgate.objects.kinds.routing import RoutingTable, Target
 from headgate_api.event.model import DataKind, Event

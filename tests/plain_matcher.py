@@ -23,7 +23,7 @@ from headgate.log.directory import LogDirectory
 from headgate.log.reader import PartitionReader, end_offsets
 from headgate.match.driver_link import DriverLinks, LinkAddress
 from headgate.match.errors import DriverLinkError
-from headgate.match.matcher import Matcher, fresh_run_number
+from headgate.match.generations import Matcher, fresh_run_number
 from headgate.objects.kinds.routing import RoutingTable
 from headgate.objects.store.store import Store
 from headgate.outbox.link_format import HELLO_ACCEPTED, Hello, encode_hello

@@ -41,8 +41,8 @@ class WindowCount(msgspec.Struct, frozen=True):
 class BacktestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """What a person asks for."""
 
-    filter: str | dict[str, object] = ""  # CEL, or an object as in a trigger's spec.filter
-    against: str | dict[str, object] = ""  # a second filter; empty for none
+    filter: str | dict[str, object] | list[object] = ""  # CEL, or as a trigger's spec.filter or spec.filters
+    against: str | dict[str, object] | list[object] = ""  # a second filter; empty for none
     from_: str = msgspec.field(name="from", default="earliest")  # or a time, or a position
     to: str = "next"  # where it ends, exclusive: now, a time, or a position
     share: float = 1.0  # of the stored events that are looked at, BACKTEST_SHARE_MIN to 1

@@ -21,6 +21,8 @@ from headgate_cli.client import BROKER_DEFAULT, ApiRefusedError, counted, fail, 
 
 _FILTERED: Final = frozenset({Kind.TRIGGER, Kind.SUBSCRIPTION})
 _EVERYTHING: Final = "true"
+_TAGS: Final = "tags"
+"""The consumer filter of a subscription that names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def changes(
         old = request(server, "GET", object_path(kind, namespace, str(body["metadata"]["name"])), missing_ok=True)
         broker = f"{namespace}/{spec.get('broker') or BROKER_DEFAULT}"
         try:
-            new, before = _filter(spec), _filter(old["spec"]) if old is not None else ""
+            new, before = filter_of(spec), filter_of(old["spec"]) if old is not None else ""
             if new == before:
                 continue
             asked = BacktestRequest(filter=new, against=before, from_=start, triggers=False)
@@ -74,14 +76,18 @@ def changes(
             raise InvalidInputError(f"{label}: {error.message}", hint=error.hint) from error
 
 
-def _filter(spec: Mapping[str, Any]) -> str | dict[str, Any]:
-    """The filter of a trigger or subscription, as a backtest takes it."""
-    filters = list(spec.get("filters") or ())
-    if tags := spec.get("consumerFilter"):
-        raise InvalidInputError(f"a consumerFilter ({tags}) cannot be previewed", hint="apply it without --preview")
-    if filters:
-        return {"all": filters} if len(filters) > 1 else filters[0]
-    return spec.get("filter") or _EVERYTHING
+def filter_of(spec: Mapping[str, Any]) -> str | dict[str, Any] | list[Any]:
+    """The filter of a trigger's or subscription's spec, with the tags that it asks for, as a backtest takes it."""
+    one, filters = spec.get("filter"), list(spec.get("filters") or ())
+    metadata = spec.get("consumerMetadata") or {}
+    if (name := spec.get("consumerFilter") or _TAGS) == _TAGS:
+        tags = {key: value for key, value in metadata.items() if key.startswith(("anytag", "alltag"))}
+        if tags:
+            filters = [*(filters or ([one] if one else [])), {_TAGS: tags}]
+    elif metadata:
+        message = f"the consumerFilter {name} cannot be previewed: its package is the server's"
+        raise InvalidInputError(message, hint="apply it without --preview")
+    return filters or one or _EVERYTHING
 
 
 def tell(found: Iterable[FilterChange], max_percent: float | None) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.match.driver_link import LinkAddress, Message
 from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
-from headgate.match.matcher import Matcher
+from headgate.match.generations import Matcher
 from headgate.objects.kinds.routing import RoutingTable
 from headgate.outbox.link_format import LinkEndpoint, RunActive, RunRejected
 from headgate_api import limits

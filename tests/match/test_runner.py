@@ -16,8 +16,8 @@ from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.log.directory import LogDirectory
 from headgate.match.driver_link import DriverLinks
-from headgate.match.matcher import Matcher
-from headgate.match.runner import SparkRunner
+from headgate.match.generations import Matcher
+from headgate.match.spark_runner import SparkRunner
 from headgate.objects.kinds.routing import DeliveryRules, RoutingTable, Target
 from tests.match.events import append, event, writing
 from tests.match.fakes import PATIENCE_S, FakeDispatcher

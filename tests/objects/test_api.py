@@ -147,6 +147,24 @@ def test_a_filter_that_never_matches_is_refused_or_told(server: Server) -> None:
     assert condition(found, "FilterAdvisable")["reason"] == "NameImpossible"
 
 
+def test_conditions_that_exclude_each_other_are_told_until_they_do_not(server: Server) -> None:
+    path, never = server.path("triggers"), 'ce.type == "a" && data.n > 5 && data.n < 3'
+    made = server.request("POST", path, trigger(filter={"cel": never}))
+    assert made.status == 201
+    assert "no event makes the filter true" in made.headers["warning"]
+    assert condition(made.json, "FilterAdvisable")["reason"] == "NeverTrue"
+    eventually(lambda: server.ready("triggers", "t1") == "True")
+    found = server.request("GET", server.path("triggers", "t1")).json
+    assert condition(found, "FilterAdvisable")["reason"] == "NeverTrue", "also of a status that is written again"
+    del found["metadata"]["resourceVersion"]
+    for good in (never.replace("< 3", "< 7"), f'ce.type == "b" || ({never})'):
+        found["spec"]["filter"] = {"cel": good}
+        changed = server.request("PUT", server.path("triggers", "t1"), found)
+        assert changed.status == 200
+        assert "warning" not in changed.headers
+        assert "FilterAdvisable" not in {one["type"] for one in changed.json["status"]["conditions"]}
+
+
 def test_warnings_are_headers_whatever_they_say(server: Server) -> None:
     document = trigger("line")
     document["spec"]['a\r\nX-Other: "é\\'] = 1

@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.compile.request import condition as condition_of
 from headgate.objects.api.admission import Admission
+from headgate.objects.kinds.decode import decode_object
 from headgate.objects.kinds.routing import PullRules, RoutingTable, Target
+from headgate.objects.kinds.specs import compiler_input
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.store import Store
 from headgate_api.objects.errors import InvalidObjectError, MalformedObjectError
-from headgate_api.objects.kinds import Kind, ObjectKey
+from headgate_api.objects.kinds import Kind, ObjectKey, Subscription
+from headgate_cli import preview
 from tests.objects.support import Server, condition, trigger
 
 BASE = "/apis/headgate.dev/v1"
@@ -193,3 +198,22 @@ def test_over_http(server: Server) -> None:
     assert missing.json["details"]["group"] == "headgate.dev"
     assert server.request("DELETE", f"{PATH}/s1").status == 200
     assert server.request("GET", PATH).json["items"] == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"filter": {"cel": "data.n > 1"}},
+        {"filters": [{"cel": "data.n > 1"}], "filter": {"cel": "data.n > 2"}},
+        {"filters": [{"cel": "data.n > 1"}, {"prefix": {"type": "a"}}]},
+        {"consumerMetadata": {"anytag1": "gold", "host": "x"}},
+        {"consumerMetadata": {"alltag1": "gold"}, "consumerFilter": "tags", "filter": {"exact": {"type": "a"}}},
+        {"consumerMetadata": {"anytag1": "gold"}, "filters": [{"cel": "data.n > 1"}, {"cesql": "type = 'a'"}]},
+    ],
+)
+def test_a_preview_counts_the_filter_that_is_stored(spec: dict[str, Any]) -> None:
+    stored = decode_object(Kind.SUBSCRIPTION, subscription(**spec)).obj
+    assert isinstance(stored, Subscription)
+    previewed = condition_of(preview.filter_of(spec), "filter")
+    assert previewed == compile_filter(*compiler_input(stored)).cel

@@ -174,7 +174,7 @@ class Run:
 
 
 class Matcher:
-    """Keeps a run alive for as long as it is not cancelled, as `match/matcher.py` does.
+    """Keeps a run alive for as long as it is not cancelled, as `match/generations.py` does.
 
     Args:
         world: Its schedule.

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import EventGoneError, SharedEvent
+from headgate.delivery.give_up import DeadLetterQueue
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.prune import filter_value_rule

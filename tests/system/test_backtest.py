@@ -74,6 +74,11 @@ def test_a_filter_is_counted_by_the_server_and_from_its_directory(server: Server
     elsewhere.write_text(new.replace("broker: backtested", "broker: not-yet"))
     shown = told("apply", "-f", str(elsewhere), "--server", server.url, "--preview")
     assert "the broker default/not-yet is not there yet, and has no events" in shown
+    listed = tmp_path / "listed.yaml"
+    filters_field = 'filters: [{prefix: {type: so}}, {cel: "data.amount > 80"}]'
+    listed.write_text(new.replace('filter: {expression: "data.amount >= 90"}', filters_field))
+    shown = told("apply", "-f", str(listed), "--server", server.url, "--preview")
+    assert shown.splitlines()[0] == "trigger.eventing.knative.dev/elsewhere: new, takes 10 events"
     refused = headgate(*apply, "--max-change", "100%")
     assert refused.exit_code == 1
     assert "nothing was applied" in refused.stderr

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
+from headgate.delivery.give_up import DeadLetterQueue
 from headgate.delivery.verdicts import FinalCheck
 from headgate.objects.kinds.routing import PullRules, RoutingTable, Target
 from headgate.outbox.reader import OutboxView

@@ -28,7 +28,7 @@ from headgate.backend.kafka.match_run import KafkaRuns, OutboxPlaces, OutboxQuer
 from headgate.backend.kafka.runs import MatcherLeadLostError, OutboxDriver, RunRegistry
 from headgate.backend.kafka.spark_jars import spark_jars
 from headgate.match.errors import SparkGoneError, SparkSlotsError
-from headgate.match.matcher import Matcher, RoutingSource
+from headgate.match.generations import Matcher, RoutingSource
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, stop_session, task_slots
 from headgate.objects.kinds.routing import RoutingTable

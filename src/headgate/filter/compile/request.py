@@ -36,12 +36,17 @@ def filter_of(given: str | Mapping[str, object]) -> Mapping[str, object]:
     return _json(given, "filter", dict[str, object]) if given.lstrip()[:1] == "{" else {"cel": given}
 
 
-def condition(given: str | Mapping[str, object], field: str) -> str:
-    """The canonical CEL of a place's condition: CEL, an object as in `spec.filter` or its JSON text; empty for none."""
+def condition(given: str | Mapping[str, object] | Sequence[object], field: str) -> str:
+    """The canonical CEL of a place's condition; empty for none.
+
+    It is CEL, an object as in `spec.filter` or its JSON text, or a list as in `spec.filters`.
+    """
     if not given:
         return ""
     try:
-        return compile_filter(filter_of(given)).cel
+        if isinstance(given, str | Mapping):
+            return compile_filter(filter_of(given)).cel
+        return compile_filter(None, given).cel
     except FilterError as error:
         raise error.at_field(error.field.replace("filter", field, 1)) from None
 

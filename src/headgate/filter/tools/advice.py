@@ -10,16 +10,20 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
+import msgspec
+
 from headgate.filter.cel.build import may_exist
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.tokens import TEXTS
 from headgate.filter.cel.tokens import names_in as names_in_cel
+from headgate.filter.compile.plan import CompiledFilter, PlanRow
 from headgate.filter.dialects.cesql import parser as cesql
 from headgate.filter.dialects.eventpattern import rules
 from headgate.filter.dialects.jms import parser as jms
 from headgate.filter.dialects.jms.to_cel import Attribute, meaning
 from headgate.filter.dialects.jms.to_cel import names_in as names_in_selector
 from headgate.filter.dialects.sql_tokens import Kind, Token, tokens, walk
+from headgate.filter.tools.algebra import Meaning
 from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, REQUIRED_ATTRIBUTES
 from headgate_api.limits import FILTERS_CACHED_MAX
 
@@ -346,9 +350,27 @@ class Advice:
     message: str
 
 
+NEVER_TRUE: Final = Advice("NeverTrue", "no event makes the filter true: its conditions exclude each other")
+
+
 def advice(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> tuple[Advice, ...]:
-    """Remarks on an admitted `spec.filter` and `spec.filters`."""
-    return tuple(_remarks(filter_object, filters))
+    """Remarks on an admitted `spec.filter` and `spec.filters`; asked for again, as a status is, they are free."""
+    return _advice(msgspec.json.encode((filter_object, filters)))
+
+
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
+def _advice(written: bytes) -> tuple[Advice, ...]:
+    return tuple(_remarks(*msgspec.json.decode(written)))
+
+
+def is_never_true(plan: CompiledFilter) -> bool:
+    """Whether it is sure that no event makes a filter true; free for most, whose rows compare no place twice."""
+    return all(map(_compares_twice, plan.rows)) and Meaning(plan).is_never
+
+
+def _compares_twice(row: PlanRow) -> bool:
+    operands = [part.operand for part in (*row.signature.key, *row.signature.residual)]
+    return len({(one.root, one.path) for one in operands}) < len(operands)
 
 
 def _remarks(filter_object: Mapping[str, object] | None, filters: Sequence[object]) -> Iterator[Advice]:

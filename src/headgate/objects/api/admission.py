@@ -16,7 +16,7 @@ import msgspec
 
 from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.filter.tools.advice import advice
+from headgate.filter.tools.advice import NEVER_TRUE, advice, is_never_true
 from headgate.objects.api.grants import Grants
 from headgate.objects.kinds.credentials import secret_with_defaults
 from headgate.objects.kinds.decode import Decoded, check_shape, decode_object
@@ -255,6 +255,8 @@ class Admission:
             raise InvalidObjectError(tuple(causes), kind=kind, name=obj.metadata.name, hint=hint)
         if isinstance(obj, Routed):
             advised = tuple(one.message for one in advice(obj.spec.filter, obj.spec.filters))
+            if plan is not None and is_never_true(plan):
+                advised = (NEVER_TRUE.message, *advised)
             decoded = replace(decoded, warnings=decoded.warnings + advised + scan_warning(plan) + order_warning(obj))
         return replace(decoded, obj=obj), plan
 

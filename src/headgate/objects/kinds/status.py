@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from headgate.auth.event_policies import DefaultMode, broker_audience
-from headgate.filter.tools.advice import advice
+from headgate.filter.tools.advice import NEVER_TRUE, advice
 from headgate.objects.kinds.event_policies import is_trigger_reference, subjects_of
 from headgate.objects.kinds.event_types import broker_of
 from headgate.objects.kinds.routing import NOTHING_FOUND, TargetFindings
@@ -110,7 +110,7 @@ class StatusInputs:
     has no address. `needs` is the generation that holds its filter. `plan_error` says why the stored filter no longer
     compiles, `stopped` what was seen of a filter that matched regularly and has stopped; empty for nothing.
     `credentials` says what is wrong with the Secrets that its deliveries authenticate by, as "Reason: message"; empty
-    for nothing, None when they need none.
+    for nothing, None when they need none. `is_never_true`: no event makes its filter true.
     """
 
     broker: BrokerState | None
@@ -124,6 +124,7 @@ class StatusInputs:
     found: TargetFindings = NOTHING_FOUND
     stopped: str = ""
     credentials: str | None = None
+    is_never_true: bool = False
 
 
 def ready_of(status: ObjectStatus) -> Condition | None:
@@ -247,7 +248,7 @@ def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStat
     """The status of a trigger or subscription (C08, C09, C10, C11, C13, C19); `now` is RFC 3339."""
     sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
     needed = [_broker_ready(obj, inputs), sink, *_credentials_resolved(inputs), _subscribed(inputs)]
-    warnings = [_filter_healthy(inputs.found, inputs.stopped), *_kept(inputs.found), *_filter_advisable(obj)]
+    warnings = [_filter_healthy(inputs.found, inputs.stopped), *_kept(inputs.found), *_filter_advisable(obj, inputs)]
     warnings += _ordered(obj, inputs.broker)
     status: TriggerStatus | SubscriptionStatus = SubscriptionStatus()
     if isinstance(obj, Trigger):
@@ -369,9 +370,11 @@ def _ordered(obj: Routed, broker: BrokerState | None) -> tuple[Condition, ...]:
     return (Condition(type="Ordered", status=TRUE, reason="ByPartitionKey", severity="Info", message=message),)
 
 
-def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:
+def _filter_advisable(trigger: Routed, inputs: StatusInputs) -> tuple[Condition, ...]:
     """There when the filter works and should be written otherwise."""
     found = advice(trigger.spec.filter, trigger.spec.filters)
+    if inputs.is_never_true:
+        found = (NEVER_TRUE, *found)
     if not found:
         return ()
     message = "; ".join(one.message for one in found)

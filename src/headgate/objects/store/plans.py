@@ -22,6 +22,7 @@ from headgate.filter.compile.plan import (
     Signature,
     filter_cost,
 )
+from headgate.filter.tools.advice import is_never_true
 from headgate.objects.kinds.specs import keeps_filter_errors
 from headgate.objects.store.database import Database, Table
 from headgate.objects.store.rows import bump
@@ -156,6 +157,7 @@ class _StoredPlan:
     plan: bytes | None
     error: str
     cost: int = field(default=0, compare=False)
+    never: bool = field(default=False, compare=False)
 
 
 def _compiled(stored: _StoredPlan, compiler: FilterCompiler) -> _StoredPlan:
@@ -167,7 +169,7 @@ def _compiled(stored: _StoredPlan, compiler: FilterCompiler) -> _StoredPlan:
         return replace(stored, plan=None, error=error.message, cost=0)
     if keeps_filter_errors(_DELIVERY.decode(stored.delivery) if stored.delivery is not None else None):
         plan = preserve_errors(plan)
-    return replace(stored, plan=encode_plan(plan), error="", cost=filter_cost(plan))
+    return replace(stored, plan=encode_plan(plan), error="", cost=filter_cost(plan), never=is_never_true(plan))
 
 
 def _put(
@@ -177,9 +179,9 @@ def _put(
     changed, different = [], []
     for old, new in zip(before, anew, strict=True):
         written = connection.execute(
-            "UPDATE targets SET compiler = ?, plan_version = ?, plan = ?, plan_error = ?, cost = ?"
+            "UPDATE targets SET compiler = ?, plan_version = ?, plan = ?, plan_error = ?, cost = ?, never = ?"
             " WHERE id = ? AND compiler = ?",
-            (compiler, PLAN_VERSION, new.plan, new.error, new.cost, old.target, old.compiler),
+            (compiler, PLAN_VERSION, new.plan, new.error, new.cost, new.never, old.target, old.compiler),
         ).rowcount
         if written and new != old:
             different.append(old.target)

@@ -73,7 +73,7 @@ PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
 _COLUMNS = ", ".join(
     (
-        *("o.kind", "o.body", "t.broker", "t.subscriber_broker", "t.subscriber", "t.needs", "t.plan_error"),
+        *("o.kind", "o.body", "t.broker", "t.subscriber_broker", "t.subscriber", "t.needs", "t.plan_error", "t.never"),
         "ifnull(r.stopped, '')",
         *(f"ifnull(r.{name}, {getattr(NOTHING_FOUND, name)!r})" for name in FINDINGS),
     )
@@ -169,10 +169,11 @@ def routed_rows(
     """Triggers and subscriptions with their inputs, decoded one by one; `form` opens Secrets, see `Facts`."""
     facts = Facts(connection, form)
     for row in connection.execute(which, parameters):
-        kind, body, broker, subscriber_broker, subscriber, needs, plan_error, stopped, *report = row
+        kind, body, broker, subscriber_broker, subscriber, needs, plan_error, never, stopped, *report = row
         obj = cast(Routed, decode_stored(Kind(kind), body))
         found = TargetFindings(*report)
-        inputs = facts.inputs(obj, broker, subscriber_broker, subscriber, needs, plan_error, found, stopped)
+        told = (plan_error, found, stopped)
+        inputs = facts.inputs(obj, broker, subscriber_broker, subscriber, needs, *told, never=bool(never))
         yield RoutedRow(obj, inputs)
 
 
@@ -227,6 +228,8 @@ class Facts:
         plan_error: str = "",
         found: TargetFindings = NOTHING_FOUND,
         stopped: str = "",
+        *,
+        never: bool = False,
     ) -> StatusInputs:
         """The inputs of one object's status; but for the object they are as its row has them."""
         fact = self._broker(broker)
@@ -245,6 +248,7 @@ class Facts:
             credentials=self._problem(obj.metadata.namespace, auths) if auths else None,
             found=found,
             stopped=stopped,
+            is_never_true=never,
         )
 
     def _problem(self, namespace: str, auths: Iterable[AuthSpec]) -> str:

@@ -96,6 +96,8 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
         # `spec.transform`; empty for most.
         """ALTER TABLE targets ADD COLUMN transform TEXT NOT NULL DEFAULT ''""",
+        # Whether it is sure that no event makes its filter true.
+        """ALTER TABLE targets ADD COLUMN never INTEGER NOT NULL DEFAULT 0""",
     ),
 )
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter, filter_cost
+from headgate.filter.tools.advice import is_never_true
 from headgate.objects.kinds.routing import (
     FINDINGS,
     DeliveryRules,
@@ -66,7 +67,8 @@ def insert_target(
     connection.execute("DELETE FROM reports WHERE target = ?", (taken["target"],))
     own = {"id": taken["target"], "broker_uid": facts.broker_uid(obj.broker_key), "needs": needs}
     _put(connection, obj, plan, way, own | {"routing": taken["routing"], "compiler": compiler})
-    return facts.inputs(obj, obj.broker_key, way.subscriber_broker, way.subscriber, needs)
+    never = is_never_true(plan)
+    return facts.inputs(obj, obj.broker_key, way.subscriber_broker, way.subscriber, needs, never=never)
 
 
 def update_target(
@@ -107,6 +109,7 @@ def _put(
         "plan_error": "",
         "authenticates": bool(auths_of(obj.spec.delivery)),
         "cost": filter_cost(plan),
+        "never": is_never_true(plan),
         "transform": obj.spec.transform,
         "paused": isinstance(obj, Trigger) and is_paused(obj.metadata),
     }

@@ -12,7 +12,7 @@ from contextlib import closing
 import structlog
 
 from headgate.log.directory import LogDirectory
-from headgate.match.runner import serve
+from headgate.match.spark_runner import serve
 from headgate.objects.store.store import Store
 from headgate.server import child, ready
 from headgate_api.limits import MATCHER_STOP_S_MAX

@@ -16,7 +16,7 @@ from headgate.log.reader import end_offsets
 from headgate.match.dataframe import match_events
 from headgate.match.driver_link import DriverLinks, LinkAddress
 from headgate.match.errors import SparkGoneError
-from headgate.match.matcher import Matcher, fresh_run_number
+from headgate.match.generations import Matcher, fresh_run_number
 from headgate.match.query import SparkRun, spark_errors, start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, stop_session, task_slots
