@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 from headgate.backend.kafka import scan
 from headgate.backend.kafka.scan import KafkaLog
 from headgate.event.arrow import from_batch
+from headgate.inspect.flows import FlowKey
 from headgate.inspect.log_follower import LogFollower
-from headgate.inspect.seen_types import FlowKey
 from headgate.scan.source import SearchableLog
 from headgate_api.errors import UnavailableError
 from headgate_api.event.model import DataKind, Event

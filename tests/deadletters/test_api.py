@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from headgate.deadletters import api as letters_api
 from headgate.deadletters import store as letters_module
 from headgate.deadletters.api import DeadLettersApi
-from headgate.deadletters.sender import DeadLetters
+from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate_cli import redelivery

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.deadletters.sender import DeadLetters
+from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import DeadLetterStore, Ended
 from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.quotas import DEAD_LETTERS

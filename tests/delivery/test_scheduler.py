@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headgate.delivery.attempt_service import Answered
 from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
 from headgate.delivery.events import SharedEvent
-from headgate.delivery.give_up import DeadLetter
+from headgate.delivery.given_up import DeadLetter
 from headgate.delivery.lifecycle import Delivery, TargetDeliveries
 from headgate.delivery.post import Transport
 from headgate.delivery.retry import Answer, Outcome

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from headgate.inspect import catalogue, log_follower
 from headgate.inspect.catalogue import Catalogues, FlowNotFoundError
+from headgate.inspect.flows import FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower
-from headgate.inspect.seen_types import FlowKey, ObservedSchema
 from headgate.log.directory import LogDirectory
 from headgate.objects.api.admission import Admission
 from headgate.scan.chunks import ChunkLog

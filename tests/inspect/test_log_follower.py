@@ -21,8 +21,8 @@ from headgate.event.hops import with_lineage
 from headgate.inspect import log_follower
 from headgate.inspect.file_records import InspectedChunks
 from headgate.inspect.find import EventSearch, find_event
+from headgate.inspect.flows import BrokerFlows, Flow, FlowKey, FlowSketch
 from headgate.inspect.log_follower import EventIndex, LogFollower
-from headgate.inspect.seen_types import BrokerFlows, Flow, FlowKey, FlowSketch
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.retention import retain
 from headgate.log.writer import Encoded, PartitionWriter

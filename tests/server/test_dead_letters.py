@@ -19,7 +19,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from headgate.deadletters.api import DeadLettersApi
-from headgate.deadletters.sender import DeadLetters
+from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.objects.store.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from headgate.delivery.give_up import CODE_NO_ANSWER, DeadLetter
+from headgate.delivery.given_up import CODE_NO_ANSWER, DeadLetter
 from tests.subscriptions.world import NAME, TIMEOUT_S, US, World, offsets, run
 
 SINK = "http://sink/"

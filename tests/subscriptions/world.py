@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.delivery.events import EventGoneError, SharedEvent
-from headgate.delivery.give_up import DeadLetterQueue
+from headgate.delivery.given_up import DeadLetterQueue
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.prune import filter_value_rule

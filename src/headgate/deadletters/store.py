@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from headgate.delivery.give_up import DeadLetter
+from headgate.delivery.given_up import DeadLetter
 from headgate.objects.kinds.routing import Target
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.storage.commit import Committer

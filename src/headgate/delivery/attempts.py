@@ -13,7 +13,7 @@ from typing import Protocol
 
 from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.events import EventGoneError, Events, SharedEvent, batched, load_or_none
-from headgate.delivery.give_up import CODE_FILTER_ERROR, DeadLetterQueue, give_up
+from headgate.delivery.given_up import CODE_FILTER_ERROR, DeadLetterQueue, give_up
 from headgate.delivery.lifecycle import Attempt, Delivery
 from headgate.delivery.permits import PermitCounts, Permits
 from headgate.delivery.retry import UNSENT, Fate, Outcome, judge, left_s

@@ -21,7 +21,7 @@ from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.attempts import Attempts
 from headgate.delivery.cursors import CursorChange, TargetCursor
 from headgate.delivery.events import EventGoneError, Events
-from headgate.delivery.give_up import DeadLetterQueue
+from headgate.delivery.given_up import DeadLetterQueue
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.permits import PermitCounts
 from headgate.delivery.targets import GIVEN_UP, Lag, TargetState

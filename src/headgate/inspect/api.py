@@ -17,8 +17,8 @@ from starlette.routing import Route
 
 from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.find import EventSearch, OtherBroker, Records
+from headgate.inspect.flows import FlowKey
 from headgate.inspect.lint import Lints
-from headgate.inspect.seen_types import FlowKey
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
 from headgate.inspect.why import Tracer, Why
 from headgate.objects.api.http import json_response

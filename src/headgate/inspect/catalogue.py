@@ -18,8 +18,8 @@ from headgate.event.arrow import StoredEvent, from_batch
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.tools.candidates import EventKeys
 from headgate.inspect.find import time_text
+from headgate.inspect.flows import Flow, FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower, unwaited
-from headgate.inspect.seen_types import Flow, FlowKey, ObservedSchema
 from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.event_types import event_type_of
 from headgate.objects.kinds.specs import retention_us

@@ -30,7 +30,7 @@ import xxhash
 
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.hops import ROOT
-from headgate.inspect.seen_types import FlowSketch
+from headgate.inspect.flows import FlowSketch
 from headgate.log.errors import UnreadableEventsError
 from headgate.observe.logs import Recurring
 from headgate.scan.source import SearchableLog, StoredPage, read_pages

@@ -21,7 +21,7 @@ from headgate.auth.user import authenticated
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.circuit import Rate, Subscriber
 from headgate.delivery.events import EventGoneError, Events, SharedEvent, encoded
-from headgate.delivery.give_up import DeadLetterQueue, give_up
+from headgate.delivery.given_up import DeadLetterQueue, give_up
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, left_s

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from headgate.delivery.events import Events, load_or_none
-from headgate.delivery.give_up import DeadLetterQueue, give_up
+from headgate.delivery.given_up import DeadLetterQueue, give_up
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
 from headgate.delivery.scheduler import Scheduler

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.delivery.events import Events
-from headgate.delivery.give_up import DeadLetterQueue
+from headgate.delivery.given_up import DeadLetterQueue
 from headgate.delivery.verdicts import FinalCheck
 from headgate.objects.kinds.routing import PullRules, RoutingTable, Target
 from headgate.outbox.reader import OutboxView

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from headgate.delivery.events import SharedEvent, load_or_none
-from headgate.delivery.give_up import give_up
+from headgate.delivery.given_up import give_up
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
 from headgate.filter.compile.plan import Verdict

@@ -15,7 +15,7 @@ import structlog
 from starlette.routing import Route
 
 from headgate.deadletters.api import DeadLettersApi
-from headgate.deadletters.sender import DeadLetters
+from headgate.deadletters.sink_sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService, IngressReplies
 from headgate.delivery.authentication import IdentityTokens
 from headgate.delivery.circuit import SubscriberHealth

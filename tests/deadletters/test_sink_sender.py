@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headgate.deadletters import store as letters_module
-from headgate.deadletters.sender import DeadLetters
+from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import (
     DeadLetterReader,
     DeadLetterState,

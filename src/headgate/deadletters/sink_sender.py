@@ -31,7 +31,7 @@ from headgate.delivery.authentication import Access
 from headgate.delivery.circuit import Rate
 from headgate.delivery.cursors import Tried
 from headgate.delivery.events import as_dead_letter, encoded
-from headgate.delivery.give_up import DeadLetter
+from headgate.delivery.given_up import DeadLetter
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, Outcome
