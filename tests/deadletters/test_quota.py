@@ -18,7 +18,7 @@ from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe.metrics import QUOTA_DEAD_LETTERS
 from headgate_api import limits
 from headgate_api.objects.kinds import Kind, ObjectKey
-from tests.deadletters.test_sender import letter, page
+from tests.deadletters.test_sink_sender import letter, page
 from tests.delivery.harness import (
     EventLog,
     Routes,

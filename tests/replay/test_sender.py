@@ -19,7 +19,7 @@ from headgate.shares import PlacesTakenError
 from headgate.storage.files import DispatcherDirectory
 from headgate.testing.server import free_port
 from headgate_api import limits
-from tests.deadletters.test_sender import page
+from tests.deadletters.test_sink_sender import page
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, run, running, target
 from tests.support import until
 

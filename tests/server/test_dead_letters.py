@@ -35,7 +35,7 @@ from headgate.settings import Settings
 from headgate.storage.files import directories_of
 from headgate.testing.server import free_port
 from tests.deadletters.test_api import BASE
-from tests.deadletters.test_sender import letter
+from tests.deadletters.test_sink_sender import letter
 from tests.delivery.harness import attempt_service, target
 
 Reaching = Callable[[Path, list[list[Route]]], contextlib.AbstractAsyncContextManager[DispatcherReach]]

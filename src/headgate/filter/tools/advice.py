@@ -369,7 +369,7 @@ def is_never_true(plan: CompiledFilter) -> bool:
 
 
 def _compares_twice(row: PlanRow) -> bool:
-    operands = [part.operand for part in (*row.signature.key, *row.signature.residual)]
+    operands = [part.operand for part in row.signature.key] + [part.operand for part in row.signature.residual]
     return len({(one.root, one.path) for one in operands}) < len(operands)
 
 
