@@ -179,7 +179,7 @@ def test_a_batch_is_bounded_in_bytes_and_holds_only_what_matches(tmp_path: Path,
                 async with matcher(work) as peer:
                     peer.match(*((n, 1) for n in range(4)), verdict=2)
                     await until(lambda: work.dispatcher.unfinished == 0 and len(subscriber.requests) == 2)
-            assert batches(subscriber) == [["e0"], ["e2", "e3"]]
+            assert batches(subscriber) == [["e0", "e2"], ["e3"]]
 
     run(work())
 

@@ -164,7 +164,7 @@ _DECODERS: Final[dict[str, Callable[[bytes, FieldValidation], Read]]] = {
 
 
 async def decoded(request: Request, body: bytes, validation: FieldValidation = FieldValidation.STRICT) -> Read:
-    """The body as a document, YAML or JSON by its media type, within the bounds of an object; a small JSON one at once.
+    """The body as a document, YAML or JSON by its media type, within the bounds of an object.
 
     `validation` says what a member does that an object has twice; in YAML it is always refused.
     """
@@ -175,8 +175,6 @@ async def decoded(request: Request, body: bytes, validation: FieldValidation = F
         check_shape(read.document)
         return read
 
-    if decode is decode_json and is_light(body):
-        return work()
     return await asyncio.get_running_loop().run_in_executor(_thread(request), work)
 
 
