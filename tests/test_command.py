@@ -41,7 +41,7 @@ for command in commands:
         print(*sys.modules)
 """
 ASKING = (
-    *("send --type t", "tail", "consume s", "seek s --to earliest", "why 1 --trigger t", "trace 1"),
+    *("send --type t", "tail", "consume s", "seek s --to earliest", "why 1 --trigger t", "trace 1", "lint"),
     *("apply -f broker.yaml", "get triggers", "deadletter list", "replay list", "subscription describe s"),
 )
 

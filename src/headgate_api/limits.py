@@ -163,13 +163,15 @@ UNION_KEYS_MAX: Final = 2_000
 ALGEBRA_ROW_PAIRS_MAX: Final = 10_000
 """Pairs of rows of two filters that are compared: some 20 ms. Filters with more stand in no known relation."""
 LINT_FILTERS_MAX: Final = 100_000
-"""Of one broker that are compared with one another, at some 0.6 ms each for the first time."""
+"""Of one broker that are compared with one another, at some 0.2 ms and 3 KB each for the first time; and of all brokers
+together that are kept compared."""
 LINT_ITEMS_MAX: Final = 1_000
 """Triggers and subscriptions in one answer, of those of whose filters something is to be said."""
 LINT_BROKERS_KEPT_MAX: Final = 16
-"""Brokers whose answer is kept until a filter changes."""
+"""Brokers whose filters are kept compared, so that a change is compared alone."""
 LINT_CANDIDATES_MAX: Final = 64
-"""Filters that one is compared with, at some 10 us each, of those that are found by what it compares."""
+"""Filters that one is compared with, at some 3 us each, of those that one of its comparisons finds; and names of others
+in what is said of it."""
 ALGEBRA_SPLITS_MAX: Final = 3
 """Places of a row whose constants are looked at one by one where no single row of another filter has all of them."""
 UNION_CHARACTERS_MAX: Final = 8_192

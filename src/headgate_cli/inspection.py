@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
@@ -25,12 +25,14 @@ from headgate_cli.client import (
     Server,
     api_path,
     counted,
+    fail,
     named_path,
     print_table,
     request,
     split_name,
     time_text,
 )
+from headgate_cli.lazy import module_of
 
 _NOT_FOUND_YET: Final = "not-found-yet"
 _OTHERS_SHOWN: Final = 3
@@ -252,7 +254,21 @@ def _match_lines(match: dict[str, Any]) -> list[str]:
 
 
 def lint(
-    broker: Broker = BROKER_DEFAULT,
+    broker: Annotated[
+        str,
+        typer.Option(
+            "--broker",
+            "-b",
+            help="NAME or NAMESPACE/NAME of the broker.",
+            show_default=f"{BROKER_DEFAULT}, with -f all",
+        ),
+    ] = "",
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filename", "-f", help="Ask no server: read triggers and subscriptions of a file, a directory, or -."
+        ),
+    ] = None,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
     as_json: JsonLinesOption = False,
@@ -266,16 +282,41 @@ def lint(
     Examples:
       headgate lint --broker shop/orders
       headgate lint --all
+      headgate lint -f triggers/ -f subscriptions.yaml
     """  # noqa: D301 - click reads \b as "keep these lines"
-    brokers = [full_name(broker, namespace)]
-    if every:
-        listed = request(server, "GET", api_path(API_VERSION, None, "brokers"))["items"]
-        brokers = [f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in listed]
-    for path in brokers:
-        within, _, name = path.partition("/")
-        found = request(server, "GET", api_path(API_VERSION, within, "brokers", name, "lint"))
-        lines = [json.dumps(found, ensure_ascii=False)] if as_json else _lint_lines(found)
-        typer.echo("\n".join(f"{path}  {line}" if every and not as_json else line for line in lines))
+    chosen = full_name(broker or BROKER_DEFAULT, namespace)
+    found: Iterable[dict[str, Any]]
+    if files:
+        found = [one for one in _compared(files, namespace) if one["broker"] == chosen or every or not broker]
+        if not found:
+            said = f"no triggers or subscriptions{f' of {chosen}' if broker and not every else ''}"
+            fail(f"{', '.join(files)}: {said}", hint="files end in .yaml, .yml or .json")
+        every |= len(found) > 1
+    else:
+        found = (_asked(server, path) for path in (_brokers(server) if every else [chosen]))
+    for one in found:
+        lines = [json.dumps(one, ensure_ascii=False)] if as_json else _lint_lines(one)
+        typer.echo("\n".join(f"{one['broker']}  {line}" if every and not as_json else line for line in lines))
+
+
+def _compared(files: list[str], namespace: str) -> Iterable[dict[str, Any]]:
+    """What a server would say of each broker in files."""
+    from headgate_cli.objects import documents_of  # here: only files need it
+
+    compare = module_of("headgate.cli.lint_files", "headgate lint -f").views
+    found: Iterable[dict[str, Any]] = compare((one for file in files for one in documents_of(file)), namespace)
+    return found
+
+
+def _asked(server: str, broker: str) -> dict[str, Any]:
+    namespace, _, name = broker.partition("/")
+    found: dict[str, Any] = request(server, "GET", api_path(API_VERSION, namespace, "brokers", name, "lint"))
+    return found
+
+
+def _brokers(server: str) -> Iterator[str]:
+    for one in request(server, "GET", api_path(API_VERSION, None, "brokers"))["items"]:
+        yield f"{one['metadata']['namespace']}/{one['metadata']['name']}"
 
 
 def _lint_lines(found: dict[str, Any]) -> Iterator[str]:

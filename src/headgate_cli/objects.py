@@ -93,7 +93,7 @@ def apply(
       headgate apply -f triggers/ --preview --since 1d
       headgate apply -f triggers/ --max-change 5%
     """  # noqa: D301 - click reads \b as "keep these lines"
-    documents = list(_documents(file))
+    documents = list(documents_of(file))
     if not documents:
         fail(f"{file}: no objects", hint="files end in .yaml, .yml or .json")
     if preview or max_change:
@@ -167,7 +167,7 @@ def delete(
         fail("say what to delete", hint="headgate delete trigger NAME, or headgate delete -f FILE")
     if file:
         # Namespaces last: each takes everything in it with it, and what is deleted before is named.
-        documents = sorted(_documents(file), key=lambda document: is_namespace(document.value))
+        documents = sorted(documents_of(file), key=lambda document: is_namespace(document.value))
         wanted = [_labelled_path(document, namespace) for document in documents]
     else:
         found = _kind(kind)
@@ -214,7 +214,8 @@ def _labelled_path(document: Document, namespace: str) -> tuple[str, str]:
     return _label(kind, name), object_path(kind, str(metadata.get("namespace") or namespace), name)
 
 
-def _documents(file: str) -> Iterator[Document]:
+def documents_of(file: str) -> Iterator[Document]:
+    """The objects of a file, a directory, or standard input (`-`), unchecked; ManifestError."""
     if file != "-":
         return read_path(Path(file))
     body = sys.stdin.buffer.read(MANIFEST_BYTES_MAX + 1)

@@ -213,6 +213,41 @@ def test_a_trigger_is_made_and_deleted(shop: Shop, console: Console) -> None:
         shop.server.get("triggers", SHOP, "by-hand")
 
 
+def test_what_is_sure_of_a_filter(shop: Shop, console: Console) -> None:
+    for name, cel in {
+        "narrow": GOLD.replace("100.0", "200.0"),
+        "paid": 'ce.type == "order.paid"',
+        "no": "data.n > 5 && data.n < 3",
+    }.items():
+        spec = {"broker": "orders", "filter": {"cel": cel}, "subscriber": {"uri": shop.subscriber.url(name)}}
+        shop.server.create("triggers", SHOP, name, spec)
+    page = console.go("triggers/shop/gold-orders")
+    said = page.get_by_role("region", name="Filter").get_by_role("listitem")
+    expect(said).to_have_text(
+        ["The same as subscription large-orders", "All of its events also go to needs-total, paid"]
+    )
+    console.looks_right("trigger-lint")
+    said.get_by_role("link", name="large-orders").click()
+    console.title("large-orders")
+    expect(said).to_have_text(
+        ["The same as trigger gold-orders", "All of its events also go to trigger needs-total, trigger paid"]
+    )
+    console.go("triggers/shop/narrow")
+    expect(said).to_have_text(
+        ["All of its events also go to subscription large-orders, gold-orders, needs-total, paid"]
+    )
+    console.go("triggers/shop/no")
+    expect(said).to_have_text(["No event makes it true"])
+    page.route("**/lint?*", lambda route: route.fulfill(status=403, json={"message": "no"}))
+    with page.expect_response("**/lint?*"):
+        console.go("triggers/shop/gold-orders")
+    expect(page.get_by_role("region", name="Filter")).to_contain_text(GOLD)
+    expect(said).to_have_count(0)
+    page.unroute("**/lint?*")
+    for name in ("narrow", "paid", "no"):
+        shop.server.delete("triggers", SHOP, name)
+
+
 def test_brokers(shop: Shop, console: Console) -> None:
     page = console.go("brokers", namespace=SHOP)
     row = page.locator("tr", has=page.get_by_role("link", name="orders"))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.tools.lint import FilterIndex
 from headgate.inspect import lint
-from headgate.inspect.lint import LintItem, Lints, LintView, TooManyFiltersError
+from headgate.inspect.lint import LintItem, Lints, LintView, NotComparedError, TooManyFiltersError
 from headgate.objects.api.admission import Admission
 from headgate.objects.store.store import Store
+from headgate_api.errors import InvalidInputError
 from headgate_api.objects.errors import ObjectNotFoundError
 from headgate_api.objects.kinds import Kind, ObjectKey
 from tests.objects.support import broker, trigger
@@ -67,3 +70,44 @@ def test_an_answer_has_an_end(admission: Admission, monkeypatch: pytest.MonkeyPa
 def test_a_broker_that_is_not_there_is_named(admission: Admission) -> None:
     with pytest.raises(ObjectNotFoundError):
         Lints(admission.store).read(ObjectKey(Kind.BROKER, "default", "none"))
+
+
+def test_one_of_them_is_asked_for(admission: Admission) -> None:
+    lints = Lints(admission.store)
+    for name, cel in {"a": "data.n > 1", "b": "data.n > 1", "c": "data.m == 1"}.items():
+        made(admission, name, cel)
+    made(admission, "elsewhere", "data.n > 1", of="others")
+    item = LintItem("Trigger", "a", equal=("Trigger/b",))
+    assert lints.read(ORDERS, "Trigger/a") == LintView("default/orders", 3, [item])
+    assert lints.read(ORDERS, "Trigger/c") == LintView("default/orders", 3, [])
+    made(admission, "b", "data.n > 0")
+    assert lints.read(ORDERS, "Trigger/a").items == [LintItem("Trigger", "a", implied_by=("Trigger/b",))]
+    for other in ("Trigger/elsewhere", "Subscription/a", "Trigger/d"):
+        with pytest.raises(NotComparedError, match=f"default/orders has no {other}"):
+            lints.read(ORDERS, other)
+    for wrong in ("a", "Trigger/", "Broker/orders", "Trigger/default/a"):
+        with pytest.raises(InvalidInputError, match="names no trigger"):
+            lints.read(ORDERS, wrong)
+
+
+def test_what_is_kept_has_an_end(admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    class Noted(FilterIndex):
+        def update(self, filters: Mapping[str, CompiledFilter]) -> bool:
+            read.append(len(filters))
+            return super().update(filters)
+
+    monkeypatch.setattr(lint, "FilterIndex", Noted)
+    monkeypatch.setattr(lint, "LINT_FILTERS_MAX", 3)
+    lints = Lints(admission.store)
+    others = ObjectKey(Kind.BROKER, "default", "others")
+    for name, of in {"a": "orders", "b": "orders", "c": "others"}.items():
+        made(admission, name, "true", of=of)
+    for key in (ORDERS, others, ORDERS, others):
+        lints.read(key)
+    assert read == [2, 1], "both are kept"
+    made(admission, "d", "true", of="others")
+    for key in (others, others, ORDERS):
+        lints.read(key)
+    assert read == [2, 1, 2, 2], "of one too many the oldest goes"

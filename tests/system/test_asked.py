@@ -59,6 +59,13 @@ def test_why_and_what_is_wanted(server: Server, subscriber: Subscriber) -> None:
     assert [one["equal"] for one in items if one["name"] == "asked"] == [["Trigger/unheard"]]
     assert "\nTrigger/unheard: the same filter as Trigger/asked\n" in "\n" + told("lint", "--server", server.url)
 
+    asked = "/apis/eventing.knative.dev/v1/namespaces/default/brokers/default/lint?of="
+    assert [one["equal"] for one in get(server, f"{asked}Trigger/asked")["items"]] == [["Trigger/unheard"]]
+    for wrong, status in (("Trigger/nosuch", 404), ("asked", 400)):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            get(server, asked + wrong)
+        assert caught.value.code == status
+
     every = told("lint", "--all", "--server", server.url)
     assert "\ndefault/default  Trigger/unheard: the same filter as Trigger/asked\n" in "\n" + every
     lines = told("lint", "--all", "--json", "--server", server.url).splitlines()

@@ -2,7 +2,7 @@
 
 `?id=` names an event; with it they take `source`, `since` and `next`: a request searches a bounded piece of the log,
 and says where to go on. For all triggers of a broker they take `after` and `limit`, too; `catalogue` takes `type` and
-`source` for one flow.
+`source` for one flow, `lint` takes `of` for one trigger or subscription.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class InspectApi:
         self._catalogues = catalogues
         self._lints = Lints(store)
         self._threads = FairThreads(INSPECT_THREADS, "inspect")
+        self._comparing = FairThreads(1, "lint")
         self._places = FairPlaces("inspections", "INSPECTIONS_MAX", INSPECTIONS_MAX)
 
     def routes(self) -> Iterator[Route]:
@@ -84,8 +85,8 @@ class InspectApi:
         return json_response(await self._in_turn(request, lambda: catalogues.read(key)))
 
     async def _lint(self, request: Request) -> Response:
-        key = _key(Kind.BROKER, request)
-        return json_response(await self._in_turn(request, lambda: self._lints.read(key)))
+        key, of = _key(Kind.BROKER, request), request.query_params.get("of", "")
+        return json_response(await self._in_turn(request, lambda: self._lints.read(key, of), self._comparing))
 
     async def _timeline(self, request: Request) -> Response:
         key, search, records = _key(Kind.BROKER, request), _search(request), self._records(request)
@@ -108,11 +109,13 @@ class InspectApi:
         trace, result = await self._in_turn(request, lambda: tracer.trace(key, search))
         return json_response(trace_json(trace, result))
 
-    async def _in_turn(self, request: Request, work: Callable[[], _T]) -> _T:
+    async def _in_turn(self, request: Request, work: Callable[[], _T], threads: FairThreads | None = None) -> _T:
         """Does it in a thread; turns go round by namespace and user, and PlacesTakenError says that too many wait."""
         namespace, user = request.path_params["namespace"], user_of(request).name
         with self._places.held(namespace, user):
-            return await asyncio.get_running_loop().run_in_executor(self._threads.of(namespace, user), work)
+            return await asyncio.get_running_loop().run_in_executor(
+                (threads or self._threads).of(namespace, user), work
+            )
 
     def _why(self, request: Request) -> Why:
         return Why(self._records(request), self._store)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -13,7 +13,7 @@ from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.tools.lint import FilterIndex, Related
 from headgate.objects.kinds.status import identity_of
 from headgate.objects.store.store import Store
-from headgate_api.errors import TooLargeError
+from headgate_api.errors import InvalidInputError, NotFoundError, TooLargeError
 from headgate_api.limits import LINT_BROKERS_KEPT_MAX, LINT_FILTERS_MAX, LINT_ITEMS_MAX
 from headgate_api.objects.kinds import Broker, Kind, ObjectKey
 
@@ -24,6 +24,12 @@ class TooManyFiltersError(TooLargeError):
     """A broker has more filters than can be compared."""
 
     code = "too-many-filters"
+
+
+class NotComparedError(NotFoundError):
+    """A broker has no such trigger or subscription, or one whose events can go nowhere."""
+
+    code = "not-compared"
 
 
 class LintItem(Related, frozen=True):
@@ -42,43 +48,89 @@ class LintView(msgspec.Struct, frozen=True, rename="camel"):
     left_out: int = 0
 
 
+@dataclass(slots=True)
+class _Kept:
+    """The filters of a broker, as of a generation of all; `view` is the answer on all of them, if it was asked for."""
+
+    generation: int
+    index: FilterIndex
+    view: LintView | None = None
+
+
 class Lints:
-    """Compares the filters of brokers. Blocking, for any thread; what was read of a broker is kept until it changes."""
+    """Compares the filters of brokers. Blocking, for one thread; what was found is kept until it changes.
+
+    Kept are LINT_BROKERS_KEPT_MAX brokers, and of several LINT_FILTERS_MAX filters.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, tuple[int, LintView]] = OrderedDict()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
-    def read(self, key: ObjectKey) -> LintView:
-        """What is known of a broker's filters; ObjectNotFoundError without a broker, TooManyFiltersError."""
+    def read(self, key: ObjectKey, of: str = "") -> LintView:
+        """What is known of a broker's filters, or of that of one: `Trigger/NAME` or `Subscription/NAME`.
+
+        Raises ObjectNotFoundError without a broker, NotComparedError without the one, TooManyFiltersError.
+        """
+        kind, _, name = of.partition("/")
+        if of and (kind not in _KINDS.values() or not name or "/" in name):
+            problem = f"of names no trigger or subscription: {of[:64]!r}"
+            raise InvalidInputError(problem, hint="of=Trigger/NAME or of=Subscription/NAME")
+        kept = self._of_broker(key)
+        if of:
+            if of not in kept.index.filters:
+                hint = "one whose events can go nowhere is not compared"
+                raise NotComparedError(f"the broker {key.path} has no {of}", hint=hint)
+            related = kept.index.of(of)
+            return LintView(key.path, len(kept.index.filters), [_item(of, related)] if related else [])
+        if kept.view is None:
+            kept.view = _view(key.path, kept.index)
+        return kept.view
+
+    def _of_broker(self, key: ObjectKey) -> _Kept:
         broker = self._store.get(key)
         assert isinstance(broker, Broker)
         identity = identity_of(broker)
-        with self._lock:  # one at a time: whoever asks for the same meanwhile gets it then
-            table = self._store.snapshot()
-            kept = self._kept.get(identity)
-            if kept is None or kept[0] != table.generation:
-                filters = {
-                    f"{_KINDS[one.pull is not None]}/{one.name.partition('/')[2]}": one.filter
-                    for one in table.targets.values()
-                    if one.broker == identity
-                }
-                kept = self._kept[identity] = table.generation, _view(key.path, filters)
-            self._kept.move_to_end(identity)
-            while len(self._kept) > LINT_BROKERS_KEPT_MAX:
-                self._kept.popitem(last=False)
-            return kept[1]
+        table = self._store.snapshot()
+        kept = self._kept.get(identity)
+        if kept is None or kept.generation != table.generation:
+            filters = {
+                f"{_KINDS[one.pull is not None]}/{one.name.partition('/')[2]}": one.filter
+                for one in table.targets.values()
+                if one.broker == identity
+            }
+            _check_count(key.path, filters)
+            if kept is None:
+                kept = self._kept[identity] = _Kept(table.generation, FilterIndex(filters))
+            elif kept.index.update(filters):
+                kept.view = None
+            kept.generation = table.generation
+        self._kept.move_to_end(identity)
+        while len(self._kept) > 1 and (len(self._kept) > LINT_BROKERS_KEPT_MAX or self._count() > LINT_FILTERS_MAX):
+            self._kept.popitem(last=False)
+        return kept
+
+    def _count(self) -> int:
+        return sum(len(one.index.filters) for one in self._kept.values())
 
 
-def _view(path: str, filters: Mapping[str, CompiledFilter]) -> LintView:
+def lint_view(path: str, filters: Mapping[str, CompiledFilter]) -> LintView:
+    """The answer on the filters of a broker, by `Kind/name`; TooManyFiltersError."""
+    _check_count(path, filters)
+    return _view(path, FilterIndex(filters))
+
+
+def _check_count(path: str, filters: Mapping[str, CompiledFilter]) -> None:
     if len(filters) > LINT_FILTERS_MAX:
         raise TooManyFiltersError(
             f"the broker {path} has {len(filters)} filters: at most {LINT_FILTERS_MAX} are compared"
         )
-    index = FilterIndex(filters)
-    found = [_item(name, related) for name in sorted(filters) if (related := index.of(name))]
-    return LintView(path, len(filters), found[:LINT_ITEMS_MAX], max(0, len(found) - LINT_ITEMS_MAX))
+
+
+def _view(path: str, index: FilterIndex) -> LintView:
+    names = [name for name in sorted(index.filters) if index.of(name)]
+    items = [_item(name, index.of(name)) for name in names[:LINT_ITEMS_MAX]]
+    return LintView(path, len(index.filters), items, len(names) - len(items))
 
 
 def _item(name: str, related: Related) -> LintItem:

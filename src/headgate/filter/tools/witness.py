@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.filter.cel.evaluate import OutcomeKind, program
-from headgate.filter.compile.plan import ConstantKind, Form, Op, Operand, Root
+from headgate.filter.compile.plan import ConstantKind, Form, Op, Root
 from headgate.filter.tools.algebra import Domain, Meaning, Row, Value, holds_of
 from headgate_api.event.errors import EventError
 from headgate_api.event.json_format import decode_event
@@ -41,8 +41,8 @@ def _event(row: Row) -> Event | None:
     members: dict[str, Any] = {"specversion": "1.0", "id": "1", "source": "/example", "type": "example"}
     data: dict[str, Any] = {}
     # Longer paths first: what only has to be there may be the object around another value. Texts before their sizes.
-    for operand, place in sorted(row.places.items(), key=_turn):
-        value = _chosen(operand, place)
+    for place in sorted(row.places.values(), key=_turn):
+        operand, value = place.operand, _chosen(place)
         if value is _NONE:
             continue
         if operand.root is Root.CE:
@@ -55,9 +55,8 @@ def _event(row: Row) -> Event | None:
         return None
 
 
-def _turn(item: tuple[Operand, Domain]) -> tuple[int, bool]:
-    operand, _ = item
-    return -len(operand.path), operand.form not in _TEXTUAL
+def _turn(place: Domain) -> tuple[int, bool]:
+    return -len(place.operand.path), place.operand.form not in _TEXTUAL
 
 
 def _put(data: dict[str, Any], path: Sequence[str], value: object) -> None:
@@ -69,8 +68,9 @@ def _put(data: dict[str, Any], path: Sequence[str], value: object) -> None:
     data.setdefault(name, value)
 
 
-def _chosen(operand: Operand, place: Domain) -> object:
-    """A value for the place where an operand is read; `_NONE` for none."""
+def _chosen(place: Domain) -> object:
+    """A value for a place; `_NONE` for none."""
+    operand = place.operand
     if any(atom.op is Op.HAS and atom.negated for atom in place.atoms):
         return _NONE
     if operand.form in (Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.VALUES_LOWER):

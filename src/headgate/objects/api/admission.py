@@ -46,6 +46,7 @@ from headgate.objects.kinds.validate import (
     refuse_erased_filter,
     scan_warning,
 )
+from headgate.objects.store.plans import FilterCompiler
 from headgate.objects.store.store import Store
 from headgate_api.errors import InvalidInputError
 from headgate_api.event.names import NAMESPACE_DEFAULT
@@ -263,11 +264,14 @@ class Admission:
     def _plan(self, obj: Object) -> CompiledFilter | None:
         if isinstance(obj, EventPolicy):
             self.store.compiler.compile(None, obj.spec.filters)  # fronts do it again: nothing is matched by it
-        if not isinstance(obj, Routed):
-            return None
-        compiled = self.store.compiler.compile(*compiler_input(obj))
-        keeps = isinstance(obj, Trigger) and keeps_filter_errors(obj.spec.delivery)
-        return preserve_errors(compiled) if keeps else compiled
+        return plan_of(obj, self.store.compiler) if isinstance(obj, Routed) else None
+
+
+def plan_of(obj: Routed, compiler: FilterCompiler) -> CompiledFilter:
+    """The filter of an object with its defaults, compiled; InvalidInputError."""
+    compiled = compiler.compile(*compiler_input(obj))
+    keeps = isinstance(obj, Trigger) and keeps_filter_errors(obj.spec.delivery)
+    return preserve_errors(compiled) if keeps else compiled
 
 
 def kept_of(old: Object, decoded: Decoded) -> Decoded:

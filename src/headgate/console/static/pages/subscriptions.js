@@ -5,6 +5,7 @@ import { toPlayground } from "../handover.js";
 import { Ago, Choice, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
 import { Cel } from "../parts/code.js";
 import { Conditions } from "../parts/conditions.js";
+import { Lint } from "../parts/lint.js";
 import { ObjectEditor } from "../parts/object_editor.js";
 import { Pager, SearchBox, Table, usePages } from "../parts/table.js";
 import { link, refine } from "../router.js";
@@ -72,7 +73,8 @@ export function SubscriptionPage({ route }) {
     ${asked === "analyze" && html`<${Analyze} path=${path} onClose=${() => setAsked("")} />`}`;
 }
 
-function SubscriptionOverview({ object: { spec, status, metadata }, stats, consumers }) {
+function SubscriptionOverview({ object, stats, consumers }) {
+  const { spec, status, metadata } = object;
   const text = filterText(spec);
   return html`${stats && html`<dl class="tiles">
       <${Tile} label="Backlog" value=${count(stats.backlog)} note=${stats.candidates ? `${count(stats.candidates)} still to be decided` : "exact"} />
@@ -89,6 +91,7 @@ function SubscriptionOverview({ object: { spec, status, metadata }, stats, consu
       <div>
         <${Panel} title="Filter" aside=${html`<button type="button" class="link" onClick=${() => toPlayground(spec)}>Open in the playground</button>`}>
           ${text ? html`<div class="block"><${Cel} text=${text} /></div>` : html`<p class="muted">Every event of the broker.</p>`}
+          <${Lint} key=${metadata.generation} object=${object} />
         <//>
         ${spec.transform && html`<${Panel} title="Transform"><div class="block"><${Cel} text=${spec.transform} /></div><//>`}
         <${Panel} title="Rules"><${Facts} of=${[

@@ -5,6 +5,7 @@ import { draftOf, toPlayground } from "../handover.js";
 import { Ago, Choice, Confirm, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
 import { Cel } from "../parts/code.js";
 import { Conditions } from "../parts/conditions.js";
+import { Lint } from "../parts/lint.js";
 import { ObjectEditor } from "../parts/object_editor.js";
 import { Pager, SearchBox, Table, usePages } from "../parts/table.js";
 import { go, link, refine } from "../router.js";
@@ -119,6 +120,7 @@ function TriggerOverview({ trigger, stats }) {
       <div>
         <${Panel} title="Filter" aside=${html`<button type="button" class="link" onClick=${() => toPlayground(spec)}>Open in the playground</button>`}>
           ${text ? html`<div class="block"><${Cel} text=${text} /></div>` : html`<p class="muted">Every event of the broker.</p>`}
+          <${Lint} key=${metadata.generation} object=${trigger} />
         <//>
         ${spec.transform && html`<${Panel} title="Transform"><div class="block"><${Cel} text=${spec.transform} /></div><//>`}
         <${Panel} title="Delivery">
