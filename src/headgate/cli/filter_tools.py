@@ -21,7 +21,7 @@ from rich.text import Text
 
 from headgate.filter.cel.errors import EvaluationError, FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
-from headgate.filter.cel.transform import Transform, check_transform, transform
+from headgate.filter.cel.transform import apply_transform, check_transform
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.compile.request import KNOWN, spec_of
@@ -83,7 +83,7 @@ def try_filter(
     ),
     cel: CelOption = None,
     filter_json: FilterOption = None,
-    transformed: Annotated[
+    transform: Annotated[
         str | None,
         typer.Option(
             "--transform", metavar="EXPRESSION", help="Also print what a trigger's spec.transform makes of each match."
@@ -108,7 +108,9 @@ def try_filter(
       headgate filter test --cel 'data.total > 100' --transform '{"data": {"id": data.id}}' events.jsonl
     """  # noqa: D301 - click reads \b as "keep these lines"
     wanted = _compiled(cel, filter_json)
-    tested, made = program(wanted.cel), _transform(transformed)
+    tested = program(wanted.cel)
+    if transform is not None:
+        _check_transform(transform)
     stored_us = int(time.time() * 1e6) if publish_time is None else rfc3339.micros(publish_time)
     if stored_us is None:
         _fail(f"--publish-time {publish_time!r} is no time", "as in RFC 3339: 2026-01-31T09:30:00Z")
@@ -119,7 +121,7 @@ def try_filter(
             _fail(f"line {number}: {error.message}", error.hint)
         outcome = tested.evaluate_view(view)
         parts = trace(cel if cel is not None else wanted.cel, view) if traced or explained else None
-        sent, fault = _sent(made, view) if made is not None and outcome.kind is OutcomeKind.TRUE else ("", "")
+        sent, fault = _sent(transform, view) if transform is not None and outcome.kind is OutcomeKind.TRUE else ("", "")
         if as_json:
             result: dict[str, object] = {"line": number, "id": view.event.id, "outcome": outcome.kind.name.lower()}
             if outcome.message:
@@ -298,20 +300,17 @@ def _compiled(cel: str | None, filter_json: str | None, *, advised: bool = False
         _refuse(error)
 
 
-def _transform(text: str | None) -> Transform | None:
-    if text is None:
-        return None
+def _check_transform(text: str) -> None:
     try:
         check_transform(text)
     except FilterError as error:
         _refuse(error.at_field("--transform"))
-    return transform(text)
 
 
-def _sent(made: Transform, view: EventView) -> tuple[str, str]:
+def _sent(transform: str, view: EventView) -> tuple[str, str]:
     """The event that a transform makes, in JSON; or why it makes none."""
     try:
-        return encode_event(made.apply(view)).decode(), ""
+        return encode_event(apply_transform(transform, view)).decode(), ""
     except EvaluationError as error:
         return "", error.message
 

@@ -134,7 +134,7 @@ class Subscriber:
 
     def begin(self, now: float) -> None:
         self.in_flight += 1
-        if self.per_s is not None and (rate := self.rate) is not None:
+        if (rate := self.rate) is not None:
             rate.take(now)
 
     def end(self) -> None:

@@ -13,7 +13,7 @@ from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
 from headgate.filter.cel.errors import EvaluationError, FilterError
 from headgate.filter.cel.evaluate import FilterOutcome, OutcomeKind, program
-from headgate.filter.cel.transform import transform
+from headgate.filter.cel.transform import apply_transform
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.objects.kinds.routing import Target, TargetReport
 from headgate.observe import metrics
@@ -45,8 +45,8 @@ def transformed(target: Target, event: SharedEvent) -> SharedEvent:
     if not target.transform:
         return event
     try:
-        made = transform(target.transform).apply(event.view)
-    except (EvaluationError, FilterError) as error:  # a FilterError: as above
+        made = apply_transform(target.transform, event.view)
+    except EvaluationError as error:
         raise EvaluationError(f"transform: {error.message}") from None
     return SharedEvent(event.broker, made, event.append_time_us, event.root)
 
@@ -88,6 +88,11 @@ class FilterErrors:
         """Count one error; True when the caller should `describe` it, as the first since the last report."""
         self._counts[target] += 1
         return self._counts[target] == 1
+
+    def tell(self, target: int, message: str, event: SharedEvent) -> None:
+        """Count one error, and describe it where that is due."""
+        if self.add(target):
+            self.describe(target, message, event)
 
     def describe(self, target: int, message: str, event: SharedEvent) -> None:
         words = f"{event.event.source} {event.event.id}"
@@ -144,8 +149,7 @@ class FinalCheck:
             if decision.kind is OutcomeKind.FALSE:
                 return "filtered"
             if decision.kind is OutcomeKind.ERROR:
-                if self.errors.add(target.id):
-                    self.errors.describe(target.id, decision.message, event)
+                self.errors.tell(target.id, decision.message, event)
                 return "error"
         return ""
 
@@ -154,8 +158,7 @@ class FinalCheck:
         try:
             return transformed(target, event)
         except EvaluationError as error:
-            if self.errors.add(target.id):
-                self.errors.describe(target.id, error.message, event)
+            self.errors.tell(target.id, error.message, event)
             return None
 
     def message(self, target: Target, event: SharedEvent) -> str:

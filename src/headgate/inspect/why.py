@@ -32,9 +32,9 @@ from headgate.delivery.journal import JournalEntry, Origin
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.hops import ROOT, place_root, root_of
 from headgate.filter.cel.engine import OutcomeKind
-from headgate.filter.cel.errors import EvaluationError, FilterError
+from headgate.filter.cel.errors import EvaluationError
 from headgate.filter.cel.evaluate import EventView, program
-from headgate.filter.cel.transform import transform
+from headgate.filter.cel.transform import apply_transform
 from headgate.filter.compile.plan import Verdict
 from headgate.filter.tools.trace import Trace, trace
 from headgate.inspect.find import (
@@ -333,8 +333,8 @@ def _untransformed(target: Target, view: EventView) -> EventExplanation | None:
     """What follows when the trigger's transform makes no event of this one; None when it does."""
     if target.transform:
         try:
-            transform(target.transform).apply(view)
-        except (EvaluationError, FilterError) as error:
+            apply_transform(target.transform, view)
+        except EvaluationError as error:
             message = f"the transform is an error for the event, which therefore is not delivered: {error.message}"
             return EventExplanation(EventFate.FILTER_ERROR, message)
     return None

@@ -40,7 +40,7 @@ _KEPT: Final = object()
 _encode = msgspec.json.Encoder(order="sorted").encode  # CEL's maps have no order
 
 
-class Transform:
+class _Transform:
     """A transform, ready to be applied to any number of events."""
 
     __slots__ = ("_budget", "_expression")
@@ -50,7 +50,7 @@ class Transform:
         self._budget = None if is_unlimited(tree) else Budget(tree)
 
     def apply(self, view: EventView) -> Event:
-        """The event that it makes of another one; EvaluationError, with the reason, where it makes none."""
+        """See `apply_transform`."""
         budget = self._budget
         if budget is not None and (refusal := budget.refuses(view.rough_size, lambda: view.size)):
             raise EvaluationError(refusal.replace("the filter", "the transform", 1))
@@ -63,11 +63,19 @@ class Transform:
             raise EvaluationError(error.message) from None
 
 
+def apply_transform(text: str, view: EventView) -> Event:
+    """The event that a transform makes of another one; EvaluationError, with the reason, where it makes none."""
+    try:
+        return _transform(text).apply(view)
+    except FilterError as error:  # a text that was admitted, and that this version no longer takes
+        raise EvaluationError(error.message) from None
+
+
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
-def transform(text: str) -> Transform:
-    """The transform of a text that was admitted; FilterError for one that this version no longer takes."""
+def _transform(text: str) -> _Transform:
     expression = compile_expression(text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
-    return Transform(*evaluated_form(expression, resolve(expression.tree())))
+    tree = expression.tree()
+    return _Transform(*evaluated_form(expression, tree, resolve(tree)))
 
 
 # --- admission ------------------------------------------------------------------------------------

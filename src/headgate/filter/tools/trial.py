@@ -13,7 +13,7 @@ import msgspec
 
 from headgate.filter.cel.errors import EvaluationError, FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
-from headgate.filter.cel.transform import check_transform, transform
+from headgate.filter.cel.transform import apply_transform, check_transform
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.compile.request import filter_of, spec_of
@@ -168,11 +168,11 @@ def try_filter(request: TrialRequest) -> TrialAnswer:
 
 
 class _Trial:
-    def __init__(self, cel: str, tested: Program, transformed: str, stored_us: int, *, traced: bool) -> None:
+    def __init__(self, cel: str, tested: Program, transform: str, stored_us: int, *, traced: bool) -> None:
         self.cel = self.text = cel
         self.left_out = 0
         self._tested = tested
-        self._transform = transform(transformed) if transformed else None
+        self._transform = transform  # empty for none
         self._stored_us = stored_us
         self._traced = traced
         self._ends_s = time.monotonic() + FILTER_TRACES_S_MAX
@@ -194,9 +194,9 @@ class _Trial:
         elif self._traced:
             self.left_out += 1
         sent, fault = None, ""
-        if self._transform is not None and outcome.kind is OutcomeKind.TRUE:
+        if self._transform and outcome.kind is OutcomeKind.TRUE:
             try:
-                sent = msgspec.Raw(encode_event(self._transform.apply(view)))
+                sent = msgspec.Raw(encode_event(apply_transform(self._transform, view)))
             except EvaluationError as error:
                 fault = error.message
         kind = outcome.kind.name.lower()

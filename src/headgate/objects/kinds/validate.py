@@ -208,9 +208,9 @@ def _causes(obj: Object, policy: UrlPolicy) -> Iterator[Cause]:
         case Broker():
             return chain(_broker_causes(obj), _egress_causes(obj, policy))
         case Trigger():
-            return chain(_trigger_causes(obj), transform_causes(obj), _egress_causes(obj, policy))
+            return chain(_trigger_causes(obj), _transform_causes(obj), _egress_causes(obj, policy))
         case Subscription():
-            return chain(_subscription_causes(obj), transform_causes(obj), _egress_causes(obj, policy))
+            return chain(_subscription_causes(obj), _transform_causes(obj), _egress_causes(obj, policy))
         case _:
             assert_never(obj)
 
@@ -463,7 +463,7 @@ def refuse_erased_filter(old: Object, new: Object, document: object) -> None:
         )
 
 
-def transform_causes(obj: Routed) -> Iterator[Cause]:
+def _transform_causes(obj: Routed) -> Iterator[Cause]:
     """What is wrong with a `spec.transform`."""
     if obj.spec.transform:
         try:

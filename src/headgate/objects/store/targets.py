@@ -65,9 +65,9 @@ def insert_target(
         raise OverflowError("all target ids are used up")
     needs = taken.get("desired_generation", 0)
     connection.execute("DELETE FROM reports WHERE target = ?", (taken["target"],))
-    own = {"id": taken["target"], "broker_uid": facts.broker_uid(obj.broker_key), "needs": needs}
-    _put(connection, obj, plan, way, own | {"routing": taken["routing"], "compiler": compiler})
     never = is_never_true(plan)
+    own = {"id": taken["target"], "broker_uid": facts.broker_uid(obj.broker_key), "needs": needs, "never": never}
+    _put(connection, obj, plan, way, own | {"routing": taken["routing"], "compiler": compiler})
     return facts.inputs(obj, obj.broker_key, way.subscriber_broker, way.subscriber, needs, never=never)
 
 
@@ -87,7 +87,7 @@ def update_target(
         generation = bump(connection, "desired_generation")
         needs = generation if way.routed else 0
     uid = facts.broker_uid(obj.broker_key) or uid
-    own = {"id": target, "broker_uid": uid, "needs": needs}
+    own = {"id": target, "broker_uid": uid, "needs": needs, "never": is_never_true(plan)}
     _put(connection, obj, plan, way, own | {"routing": bump(connection, "routing"), "compiler": compiler})
     return int(target)
 
@@ -109,7 +109,6 @@ def _put(
         "plan_error": "",
         "authenticates": bool(auths_of(obj.spec.delivery)),
         "cost": filter_cost(plan),
-        "never": is_never_true(plan),
         "transform": obj.spec.transform,
         "paused": isinstance(obj, Trigger) and is_paused(obj.metadata),
     }
