@@ -1,4 +1,4 @@
-"""Readers that wait at the end of a partition are woken when it grows, and only then."""
+"""Readers that wait at the end of a partition are told when it grows."""
 
 from __future__ import annotations
 
@@ -37,23 +37,20 @@ def on_a_loop(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, Non
 
 
 class Reader:
-    """Asks as the connector does."""
+    """Listens as the connector does."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    def ask(self, end: int) -> None:
-        self.writer.write(end.to_bytes(8, "little", signed=True))
+        self._reader, self.writer = reader, writer
 
     async def told(self) -> bytes:
-        """One byte, or nothing at the connection's end."""
-        with contextlib.suppress(ConnectionError):  # closed with a question unread
+        """All bytes that are there, at least one; nothing at the connection's end."""
+        with contextlib.suppress(ConnectionError):  # closed with a byte unread
             async with asyncio.timeout(PATIENCE_S):
-                return await self.reader.read(1)
+                return await self._reader.read(1 << 16)
         return b""
 
     def was_told(self) -> bool:
-        return bool(self.reader._buffer)  # type: ignore[attr-defined]
+        return bool(self._reader._buffer)  # type: ignore[attr-defined]
 
 
 @contextlib.asynccontextmanager
@@ -65,68 +62,60 @@ async def reading(path: Path) -> AsyncIterator[Reader]:
         writer.close()
 
 
+@contextlib.asynccontextmanager
+async def heard(path: Path) -> AsyncIterator[Reader]:
+    """A reader that the writer knows."""
+    async with reading(path) as reader:
+        assert await reader.told()
+        yield reader
+
+
 @on_a_loop
-async def test_a_reader_is_told_when_the_partition_grows(tmp_path: Path) -> None:
+async def test_every_reader_is_told_when_the_partition_grows(tmp_path: Path) -> None:
     wakeups, path = Wakeups(), tmp_path / "run" / "log-0.wake"
     with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA, on_growth=wakeups.grown) as writer:
-        async with wakeups.listening(path), reading(path) as reader, reading(path) as behind:
+        async with wakeups.listening(path), heard(path) as reader, heard(path) as other:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
-            append(writer, [event(1), event(2)])
-            behind.ask(0)  # the partition has grown before the question came
-            assert await behind.told()
-            reader.ask(2)
-            behind.ask(2)
-            await asyncio.to_thread(append, writer, [event(3)])  # as group commit does it: in another thread
-            assert await reader.told()
-            assert await behind.told()
+            assert not reader.was_told()
+            for number in range(3):
+                await asyncio.to_thread(append, writer, [event(number)])  # as group commit does it: in another thread
+                assert await reader.told()
+                assert await other.told()
 
 
 @on_a_loop
-async def test_who_has_seen_the_end_is_not_told_until_there_is_more(tmp_path: Path) -> None:
-    wakeups, path = Wakeups(), tmp_path / "wake"
-    wakeups.grown(5)
-    async with wakeups.listening(path), reading(path) as reader, reading(path) as other:
-        reader.ask(5)
-        other.ask(4)
-        assert await other.told()  # what was asked before it was heard before it
-        assert not reader.was_told()
-        wakeups.grown(6)
-        assert await reader.told()
-        wakeups.grown(7)  # nobody has asked again
-        other.ask(6)
-        assert await other.told()
-        assert not reader.was_told()
-
-
-@on_a_loop
-async def test_no_growth_is_missed_between_question_and_answer(tmp_path: Path) -> None:
-    """A thread that publishes as fast as it can, and a reader that asks for each: it always gets to the end."""
+async def test_no_growth_is_missed_by_who_takes_looks_and_waits(tmp_path: Path) -> None:
+    """A thread that publishes as fast as it can, and readers that come at any time: each gets to the end."""
     wakeups, path, last = Wakeups(), tmp_path / "wake", 20_000
     end = 0
 
     def publish() -> None:
         nonlocal end
-        for end in range(1, last + 1):
-            wakeups.grown(end)
+        while end < last:
+            end += 1
+            wakeups.grown()
 
-    async with wakeups.listening(path), reading(path) as reader:
+    async def read_on() -> None:
+        async with reading(path) as reader:
+            while end < last:
+                assert await reader.told()
+
+    async with wakeups.listening(path):
         thread = threading.Thread(target=publish)
         thread.start()
-        while (seen := end) < last:
-            reader.ask(seen)
-            assert await reader.told()
+        while end < last:
+            await asyncio.gather(*(read_on() for _ in range(3)))
         thread.join()
+        await read_on()
 
 
-@pytest.mark.parametrize("question", [b"\0", b"GET / HTTP/1.1\r\n\r\n"[:7]])
 @on_a_loop
-async def test_what_is_no_question_ends_its_connection_alone(tmp_path: Path, question: bytes) -> None:
+async def test_who_says_anything_is_no_reader(tmp_path: Path) -> None:
     wakeups, path = Wakeups(), tmp_path / "wake"
-    async with wakeups.listening(path), reading(path) as good, reading(path) as bad:
-        good.ask(0)
-        bad.writer.write(question)
+    async with wakeups.listening(path), heard(path) as good, heard(path) as bad:
+        bad.writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert await bad.told() == b""
-        wakeups.grown(1)
+        wakeups.grown()
         assert await good.told()
 
 
@@ -135,18 +124,14 @@ async def test_readers_that_are_gone_are_forgotten_and_one_too_many_is_closed(tm
     wakeups, path = Wakeups(), tmp_path / "wake"
     async with wakeups.listening(path):
         for _ in range(3 * LOG_WAITERS_MAX):
-            async with reading(path) as reader:
-                reader.ask(-1)
-                assert await reader.told()
-                reader.ask(0)
+            async with heard(path):
+                pass
         async with contextlib.AsyncExitStack() as stack:
-            readers = [await stack.enter_async_context(reading(path)) for _ in range(LOG_WAITERS_MAX)]
-            for reader in readers:
-                reader.ask(-1)
-            assert all([await reader.told() for reader in readers])
+            for _ in range(LOG_WAITERS_MAX):
+                await stack.enter_async_context(heard(path))
             async with reading(path) as refused:
                 assert await refused.told() == b""
-        wakeups.grown(1)  # nobody is there
+        wakeups.grown()  # nobody is there
 
 
 @on_a_loop
@@ -168,9 +153,7 @@ async def test_a_process_without_files_left_does_not_look_for_readers_all_the_ti
     loop = asyncio.get_running_loop()
     async with wakeups.listening(path):
         begun = loop.time()
-        async with reading(path) as reader:
-            reader.ask(-1)
-            assert await reader.told()
+        async with heard(path):
             assert loop.time() - begun >= 3 * 0.01, "it was not tried again at once"
         tried = 0
         async with reading(path):
@@ -183,17 +166,13 @@ async def test_a_process_without_files_left_does_not_look_for_readers_all_the_ti
 @on_a_loop
 async def test_a_reader_that_does_not_read_holds_up_nobody(tmp_path: Path) -> None:
     wakeups, path = Wakeups(), tmp_path / "wake"
-    async with wakeups.listening(path), reading(path) as awake:
+    async with wakeups.listening(path), heard(path) as awake:
         with socket.socket(socket.AF_UNIX) as deaf:
             deaf.connect(str(path))
-            deaf.setblocking(False)
-            for number in range(5_000):  # more answers than its socket takes
-                with contextlib.suppress(BlockingIOError):
-                    deaf.send((number - 1).to_bytes(8, "little", signed=True))
-                wakeups.grown(number)
-                await asyncio.sleep(0)
-            awake.ask(0)
-            assert await awake.told()
+            for _ in range(5_000):  # more than its socket takes
+                wakeups.grown()
+                assert await awake.told()
+            assert deaf.recv(1 << 16)
 
 
 @on_a_loop
@@ -201,10 +180,9 @@ async def test_the_end_of_the_writer_ends_the_connections(tmp_path: Path) -> Non
     wakeups, path = Wakeups(), tmp_path / "wake"
     async with contextlib.AsyncExitStack() as stack:
         async with wakeups.listening(path):
-            reader = await stack.enter_async_context(reading(path))
-            reader.ask(0)
+            reader = await stack.enter_async_context(heard(path))
         assert await reader.told() == b""
-        async with Wakeups().listening(path), reading(path):  # the next one finds the name taken
+        async with Wakeups().listening(path), heard(path):  # the next one finds the name taken
             pass
 
 
@@ -212,4 +190,4 @@ async def test_the_end_of_the_writer_ends_the_connections(tmp_path: Path) -> Non
 async def test_a_socket_that_cannot_be_made_stops_nobody(tmp_path: Path) -> None:
     wakeups = Wakeups()
     async with wakeups.listening(tmp_path / ("x" * 200)):
-        wakeups.grown(1)
+        wakeups.grown()

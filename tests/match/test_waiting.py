@@ -66,9 +66,9 @@ def wakeups_of_tasks(jvm: int) -> int:
     return count
 
 
-def asleep(dispatcher: FakeDispatcher, wakeups: Wakeups) -> None:
-    """Returns when a reader has asked to be woken."""
-    eventually(lambda: bool(wakeups._waiting))
+def heard(wakeups: Wakeups) -> None:
+    """Returns when a reader is told of growth."""
+    eventually(lambda: bool(wakeups._readers))
 
 
 def test_a_run_is_woken_by_the_writer_and_by_nobody_else(spark: SparkSession, tmp_path: Path) -> None:
@@ -82,10 +82,9 @@ def test_a_run_is_woken_by_the_writer_and_by_nobody_else(spark: SparkSession, tm
     ):
         connection = dispatcher.of(run=1)
         for number in range(1, 4):
-            asleep(dispatcher, wakeups)
+            heard(wakeups)
             append(writer, [event(number)])
             dispatcher.wait(lambda number=number: connection.passed == number)
-        asleep(dispatcher, wakeups)
         before = wakeups_of_tasks(jvm)
         time.sleep(SILENCE_S)  # a silence is what is tested
         assert wakeups_of_tasks(jvm) - before < SILENCE_S * LOOKS_A_SECOND_MIN / 4
@@ -99,14 +98,13 @@ def test_a_run_outlives_the_process_that_wakes_it(spark: SparkSession, tmp_path:
             append(writer, [event(1)])  # nobody listens yet: the run looks by itself
             dispatcher.wait(lambda: connection.passed == 1)
             with listening(wakeups, tmp_path):
-                asleep(dispatcher, wakeups)
+                heard(wakeups)
                 append(writer, [event(2)])  # this writer tells nobody: the run looks now and then
                 dispatcher.wait(lambda: connection.passed == 2)
-                asleep(dispatcher, wakeups)
             append(writer, [event(3)])
             dispatcher.wait(lambda: connection.passed == 3)
             with listening(wakeups, tmp_path):
-                asleep(dispatcher, wakeups)
+                heard(wakeups)
         dispatcher.wait(lambda: connection.closed)
 
 
@@ -114,5 +112,5 @@ def test_a_run_that_sleeps_stops_at_once(spark: SparkSession, tmp_path: Path) ->
     wakeups = Wakeups()
     with FakeDispatcher() as dispatcher, writing(tmp_path / "log"), listening(wakeups, tmp_path):
         with running(spark, every_event, dispatcher, tmp_path, log=tmp_path / "log", start={0: 0}, wakeups=tmp_path):
-            asleep(dispatcher, wakeups)
-        eventually(lambda: not wakeups._open)
+            heard(wakeups)
+        eventually(lambda: not wakeups._readers)

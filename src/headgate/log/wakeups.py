@@ -1,7 +1,8 @@
 """Wake-ups of readers that wait at the end of a partition, in other processes (docs/spec/log-format.md).
 
-A reader with nothing left to read sends the end that it has seen, and gets a byte as soon as the partition is longer.
-Only time depends on it: a reader that is not told looks by itself.
+A reader gets a byte whenever the partition has grown, as long as its socket has room for one: a reader that takes what
+is there, then looks, and then waits for the next byte misses nothing. Nobody asks, so that the event loop of a busy
+writer is left alone. Only time depends on it: a reader that is not told looks by itself.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import struct
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,7 +19,6 @@ import structlog
 
 from headgate_api.limits import LOG_WAITERS_MAX
 
-_END: Final = struct.Struct("<q")
 _GROWN: Final = b"\x01"
 _ACCEPT_AGAIN_S: Final = 1.0
 """Until further readers are taken where one could not be."""
@@ -30,22 +29,19 @@ class Wakeups:
     """The readers of one partition. Its writer's thread calls `grown`, an event loop everything else."""
 
     def __init__(self) -> None:
-        self._end = 0
-        self._open: set[socket.socket] = set()
-        self._waiting: dict[socket.socket, int] = {}
-        """Readers that have asked and were not told yet, with the end that they have seen."""
+        self._readers: set[socket.socket] = set()
         self._lock = threading.Lock()
         """Held while somebody is told and while a socket is closed: else its number may be another one's by then."""
 
-    def grown(self, end: int) -> None:
-        """Tells those that wait that the partition ends at `end` now; from any thread."""
-        self._end = end
-        if self._waiting:
-            self._tell()
+    def grown(self) -> None:
+        """Tells every reader that the partition is longer than before; from any thread."""
+        with self._lock:
+            for reader in self._readers:
+                _tell(reader)
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
-        """Takes questions while the block lasts, at a socket that replaces `path`. If it cannot, readers just look."""
+        """Takes readers while the block lasts, at a socket that replaces `path`. If it cannot, they just look."""
         try:
             listener = _listener(path)
         except OSError as error:
@@ -59,7 +55,7 @@ class Wakeups:
                 yield
             finally:
                 loop.remove_reader(listener)
-                for reader in list(self._open):
+                for reader in list(self._readers):
                     self._drop(reader)
 
     def _accept(self, listener: socket.socket) -> None:
@@ -73,46 +69,30 @@ class Wakeups:
             loop.remove_reader(listener)
             loop.call_later(_ACCEPT_AGAIN_S, self._resume, listener)
             return
-        if len(self._open) >= LOG_WAITERS_MAX:
+        if len(self._readers) >= LOG_WAITERS_MAX:
             _log.warning("too many readers wait at the end of a partition", most=LOG_WAITERS_MAX)
             reader.close()
             return
         reader.setblocking(False)
-        self._open.add(reader)
-        asyncio.get_running_loop().add_reader(reader, self._hear, reader)
+        with self._lock:
+            self._readers.add(reader)
+            _tell(reader)  # of what came before it was one of them
+        asyncio.get_running_loop().add_reader(reader, self._drop, reader)  # it sends nothing before its end
 
     def _resume(self, listener: socket.socket) -> None:
         if listener.fileno() >= 0:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
-    def _hear(self, reader: socket.socket) -> None:
-        try:
-            question = reader.recv(_END.size)
-        except BlockingIOError:
-            return
-        except OSError:
-            question = b""
-        if len(question) != _END.size:  # its end, or no question
-            self._drop(reader)
-            return
-        # First it waits, then the end is looked at: the writer does it the other way round, so one of them sees both.
-        with self._lock:
-            (self._waiting[reader],) = _END.unpack(question)
-        self._tell()
-
-    def _tell(self) -> None:
-        with self._lock:
-            for reader in [reader for reader, seen in self._waiting.items() if seen < self._end]:
-                del self._waiting[reader]
-                with contextlib.suppress(OSError):  # it has ended, or has not read what it was told before
-                    reader.send(_GROWN)
-
     def _drop(self, reader: socket.socket) -> None:
         asyncio.get_running_loop().remove_reader(reader)
-        self._open.discard(reader)
         with self._lock:
-            self._waiting.pop(reader, None)
+            self._readers.discard(reader)
             reader.close()
+
+
+def _tell(reader: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has ended, or has not read what it was told before
+        reader.send(_GROWN)
 
 
 def _listener(path: Path) -> socket.socket:

@@ -68,7 +68,7 @@ class PartitionWriter:
         schema: Columns of every batch to come; another one than before starts a new segment.
         segment_bytes_max: A segment that has reached it is followed by a new one.
         bloom_bytes: Size of each chunk's filter, 16..255.
-        on_growth: Called in the writing thread with the new end, once it is published.
+        on_growth: Called in the writing thread, once a new end is published.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PartitionWriter:
         codec: Codec = Codec.NONE,
         clock_us: Callable[[], int] = wall_clock_us,
         files: FileOps | None = None,
-        on_growth: Callable[[int], None] = lambda _: None,
+        on_growth: Callable[[], None] = lambda: None,
     ) -> None:
         check_schema(schema)
         build((), bloom_bytes)
@@ -178,7 +178,7 @@ class PartitionWriter:
         self._append_time_us = append_time_us
         self._next_offset = first + count
         self._committed.publish(self._next_offset)
-        self._on_growth(self._next_offset)
+        self._on_growth()
         return first
 
     def probe(self) -> None:

@@ -4,7 +4,6 @@ import java.io.Closeable;
 import java.io.IOException;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
@@ -22,19 +21,18 @@ final class GrowthWait implements Closeable {
   private static final long PAUSE_NS_MIN = 20_000;
   private static final long PAUSE_NS_MAX = 1_000_000;
   private static final int SHARE = 4;
-  /** A busy partition grows again within it: to ask its writer each time would cost both sides more than looking. */
-  private static final long ASK_AFTER_NS = 250_000;
+  /** A busy partition grows again within it: to go to sleep each time would cost more than looking. */
+  private static final long LISTEN_AFTER_NS = 250_000;
   private static final long RECONNECT_NS = 1_000_000_000;
 
   private final UnixDomainSocketAddress address;
-  private final ByteBuffer question = ByteBuffer.allocateDirect(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
-  private final ByteBuffer answers = ByteBuffer.allocateDirect(64);
+  /** Takes all that a socket holds of bytes that were sent one by one. */
+  private final ByteBuffer told = ByteBuffer.allocateDirect(4096);
   private long sinceNs = System.nanoTime();
   private long connectAtNs = sinceNs;
   private volatile Selector selector;
   private volatile Thread pausing;
   private SocketChannel channel;
-  private boolean isAsked;
 
   /**
    * @param socket where the partition's writer tells; null: nowhere
@@ -49,18 +47,17 @@ final class GrowthWait implements Closeable {
   }
 
   /**
-   * Pauses until the partition may have grown, or the thread is interrupted.
+   * Pauses until the partition may have grown since the end of the last pause, or the thread is interrupted.
    *
-   * @param end the end of the partition at the last look
    * @param atMostNs the longest pause
    */
-  void pause(long end, long atMostNs) {
+  void pause(long atMostNs) {
     pausing = Thread.currentThread();
     long now = System.nanoTime();
     long silenceNs = now - sinceNs;
-    if (silenceNs >= ASK_AFTER_NS && isConnected(now)) {
+    if (silenceNs >= LISTEN_AFTER_NS && isConnected(now)) {
       try {
-        listen(end, Math.max(1, atMostNs / 1_000_000));
+        listen(Math.max(1, atMostNs / 1_000_000));
         return;
       } catch (IOException e) {
         disconnect(); // the writer's process has ended, or this thread is interrupted
@@ -78,21 +75,12 @@ final class GrowthWait implements Closeable {
     LockSupport.unpark(pausing);
   }
 
-  private void listen(long end, long timeoutMs) throws IOException {
-    if (!isAsked) {
-      question.clear().putLong(end).flip();
-      channel.write(question);
-      if (question.hasRemaining()) {
-        throw new IOException("the writer does not read");
-      }
-      isAsked = true;
-    }
+  private void listen(long timeoutMs) throws IOException {
     if (selector.select(timeoutMs) == 0) {
       return;
     }
     selector.selectedKeys().clear();
-    isAsked = false;
-    if (channel.read(answers.clear()) < 0) {
+    if (channel.read(told.clear()) < 0) {
       throw new IOException("the writer is gone");
     }
   }
@@ -113,7 +101,6 @@ final class GrowthWait implements Closeable {
   }
 
   private void disconnect() {
-    isAsked = false;
     try (SocketChannel gone = channel;
         Selector unused = selector) {
       channel = null;

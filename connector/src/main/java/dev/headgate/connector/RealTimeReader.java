@@ -117,7 +117,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
       if (leftNs <= 0) {
         return false;
       }
-      growth.pause(end, Math.min(PAUSE_NS_MAX, Math.min(leftNs, progress.dueInNs())));
+      growth.pause(Math.min(PAUSE_NS_MAX, Math.min(leftNs, progress.dueInNs())));
       if (Thread.interrupted() || task.isInterrupted()) {
         throw new InterruptedIOException("the task of partition " + partition + " was stopped");
       }
