@@ -82,19 +82,35 @@ class WaitingEvents:
     """
 
     def __init__(self) -> None:
-        self._places = FairPlaces("waiting-events", "COMMIT_QUEUE_EVENTS_MAX", limits.COMMIT_QUEUE_EVENTS_MAX, "events")
+        self._total = 0
+        self._held: dict[str, int] = {}
+        """By broker."""
 
-    def enter(self, broker: str, count: int, size_bytes: int) -> tuple[str, int]:
+    def __len__(self) -> int:
+        return self._total
+
+    def enter(self, broker: str, count: int, size_bytes: int) -> int:
         """Events of a broker begin to wait; gives what `leave` takes. Large ones count as several."""
         size = max(count, size_bytes * limits.COMMIT_QUEUE_EVENTS_MAX // limits.COMMIT_QUEUE_BYTES_MAX)
-        namespace, waiting = namespace_of(broker), len(self._places)
-        if waiting > limits.COMMIT_QUEUE_EVENTS_MAX // 2:  # before that nobody can have his share
-            self._places.check(namespace, "", size)
-        self._places.take(namespace, "", size)
-        return namespace, size
+        if self._total > limits.COMMIT_QUEUE_EVENTS_MAX // 2:  # before that nobody can have his share
+            self._check(namespace_of(broker), size)
+        self._total += size
+        self._held[broker] = self._held.get(broker, 0) + size
+        return size
 
-    def leave(self, namespace: str, size: int) -> None:
-        self._places.take(namespace, "", -size)
+    def leave(self, broker: str, size: int) -> None:
+        self._total -= size
+        if left := self._held[broker] - size:
+            self._held[broker] = left
+        else:
+            del self._held[broker]
+
+    def _check(self, namespace: str, size: int) -> None:
+        own = sum(held for broker, held in self._held.items() if namespace_of(broker) == namespace)
+        places = FairPlaces("waiting-events", "COMMIT_QUEUE_EVENTS_MAX", limits.COMMIT_QUEUE_EVENTS_MAX, "events")
+        places.take("", "", self._total - own)
+        places.take(namespace, "", own)
+        places.check(namespace, "", size)
 
 
 class EmbeddedAppender:
@@ -107,13 +123,13 @@ class EmbeddedAppender:
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
         if len(parts) == 1:  # nearly always, and waiting for one is much cheaper than for a list
             ((partition, entries),) = parts.items()
-            waiting = self._waiting[partition]
-            namespace, size = waiting.enter(entries.broker, len(entries), size_bytes)
+            waiting, broker, count = self._waiting[partition], entries.broker, len(entries)
+            size = waiting.enter(broker, count, size_bytes)
             try:
                 first = await self._commits[partition].enqueue(entries, size_bytes)
             finally:
-                waiting.leave(namespace, size)
-            return {partition: range(first, first + len(entries))}
+                waiting.leave(broker, size)
+            return {partition: range(first, first + count)}
         total = sum(len(entries) for entries in parts.values())
         with ExitStack() as stack:
             self._enter(stack, parts, size_bytes, total)
@@ -152,7 +168,8 @@ class EmbeddedAppender:
         """All parts wait until the stack is left, or none does."""
         for partition, entries in parts.items():
             waiting, count = self._waiting[partition], len(entries)
-            stack.callback(waiting.leave, *waiting.enter(entries.broker, count, size_bytes * count // total))
+            size = waiting.enter(entries.broker, count, size_bytes * count // total)
+            stack.callback(waiting.leave, entries.broker, size)
 
     async def close(self) -> None:
         for commit in self._commits:

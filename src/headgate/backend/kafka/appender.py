@@ -79,7 +79,8 @@ class KafkaAppender:
         if self.problem:
             raise UnavailableError(self.problem, hint="nothing is stored: send it again later")
         count = sum(len(entries) for entries in parts.values())
-        namespace, size = self._shares.enter(next(iter(parts.values())).broker, count, size_bytes)
+        broker = next(iter(parts.values())).broker
+        size = self._shares.enter(broker, count, size_bytes)
         try:
             batch = EventRecords({partition: records_of(entries) for partition, entries in parts.items()})
             if count > 1:
@@ -91,7 +92,7 @@ class KafkaAppender:
             finally:
                 self._room.leave(1, size_bytes)
         finally:
-            self._shares.leave(namespace, size)
+            self._shares.leave(broker, size)
 
     async def probe(self) -> None:
         """Asks Kafka once. While it does not answer, events are refused at once, instead of waiting for it in vain."""
