@@ -1182,6 +1182,10 @@ PARTITION_OWNER_S_MAX: Final = 5.0
 """How long a question waits for the owner of an outbox partition that moves to another dispatcher."""
 PROXY_PIECE_BYTES: Final = 1 << 16
 """Bytes of an answer that a proxy passes on at once."""
+KEPT_CONNECTION_S: Final = 5
+"""How long a connection between two processes of a server is kept open without a request."""
+KEPT_CONNECTIONS_MAX: Final = 32
+"""Connections to one process that are kept open without a request."""
 GC_YOUNG_OBJECTS: Final = 500_000
 """Allocations between two looks of the collector for young cycles: the default of 700 costs a sixth of ingress, a
 tenth of a delivery and a quarter of a table's build, and the full looks that follow stop a loop for as long as the

@@ -34,6 +34,7 @@ from headgate.rpc.service import Service
 from headgate.server import rpc
 from headgate.server.authorization import AuthorizedRequests
 from headgate.server.peers import reader_client, target_stats
+from headgate.server.peers.local_http import KeptConnections
 from headgate.server.peers.notify_fronts import PATH as NEWS_PATH
 from headgate.server.processes import control, front
 from headgate.server.processes.filter_workers import FilterWorkers
@@ -76,7 +77,9 @@ def served(store: Store, folder: Path) -> set[tuple[str, str]]:
     """Method and path of every route of every process."""
     settings, nothing = Settings(data=folder), Mock()
     opened = FrontStore(objects=store, partitions=nothing, producers=nothing, checks={}, work=())
-    own = front.other_paths(settings, opened, Grants(store, control.url_policy(settings)), FilterWorkers())
+    own = front.other_paths(
+        settings, opened, Grants(store, control.url_policy(settings)), FilterWorkers(), KeptConnections()
+    )
     objects = control.paths(settings, store, ControlApi(store))
     dispatcher = [
         *target_stats.TargetStatsApi(nothing, nothing, nothing, lambda: 0).routes(),

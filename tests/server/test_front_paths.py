@@ -16,7 +16,7 @@ from headgate.objects.api.admission import Admission
 from headgate.objects.api.api import ControlApi
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.store import Store
-from headgate.server.peers.local_http import sent_path
+from headgate.server.peers.local_http import KeptConnections, sent_path
 from headgate.server.processes import control, front
 from headgate.server.processes.filter_workers import FilterWorkers
 from headgate.server.processes.front import FrontStore
@@ -81,7 +81,7 @@ def test_each_path_has_its_answer(app: ASGIApp) -> None:
 def test_while_a_process_is_down_its_paths_are_unavailable(tmp_path: Path, path: str) -> None:
     nothing = cast(Any, None)
     store = FrontStore(objects=nothing, partitions=nothing, producers=nothing, checks={}, work=())
-    app = front.other_paths(Settings(data=tmp_path), store, nothing, FilterWorkers())
+    app = front.other_paths(Settings(data=tmp_path), store, nothing, FilterWorkers(), KeptConnections())
     status, answer = get(app, f"/apis/headgate.dev/v1/{path}")
     assert (status, answer["kind"], answer["reason"]) == (503, "Status", "ServiceUnavailable")
     assert "try again in a few seconds" in answer["message"]

@@ -23,7 +23,14 @@ from headgate.objects.store.store import Store
 from headgate.outbox.shards import dispatcher_of
 from headgate.rpc.wire import parsed
 from headgate.server.peers import local_http
-from headgate.server.peers.local_http import Header, PartUnavailableError, PeerAddress, ProcessProxy, WholeAnswer
+from headgate.server.peers.local_http import (
+    Header,
+    KeptConnections,
+    PartUnavailableError,
+    PeerAddress,
+    ProcessProxy,
+    WholeAnswer,
+)
 from headgate.settings import Settings
 from headgate_api.limits import DISPATCHER_ANSWER_S_MAX
 from headgate_api.objects.kinds import Kind, ObjectKey
@@ -84,7 +91,8 @@ async def asked(place: Path | PeerAddress, question: DispatcherQuestion, headers
 class LocalDispatchers:
     """The dispatchers of this server, which are all that there are; see `DispatcherReach`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, kept: KeptConnections | None = None) -> None:
+        self._kept = kept
         self.count = settings.dispatchers
         self.sockets = [settings.dispatcher_socket(number) for number in range(self.count)]
 
@@ -95,7 +103,7 @@ class LocalDispatchers:
         return list(routes)
 
     def subscriptions(self, group: DispatcherGroup) -> ASGIApp:
-        return OwnerProxy(self.sockets, group)
+        return OwnerProxy([ProcessProxy(socket, self._kept) for socket in self.sockets], group)
 
 
 class DispatcherGroup:
@@ -146,9 +154,9 @@ def refusal(answers: Iterable[WholeAnswer]) -> Response | None:
 class OwnerProxy:
     """An ASGI application: requests about a subscription, passed on to the dispatcher that owns it."""
 
-    def __init__(self, sockets: Iterable[Path], group: DispatcherGroup) -> None:
+    def __init__(self, proxies: Sequence[ProcessProxy], group: DispatcherGroup) -> None:
         self._group = group
-        self._proxies = [ProcessProxy(socket) for socket in sockets]
+        self._proxies = proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         named = scope["path_params"]

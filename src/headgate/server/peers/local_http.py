@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import re
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -89,6 +91,7 @@ async def answering(app: ASGIApp, socket: Path) -> AsyncIterator[None]:
         access_log=False,
         date_header=False,
         timeout_graceful_shutdown=limits.READ_DRAIN_S_MAX,
+        timeout_keep_alive=2 * limits.KEPT_CONNECTION_S,  # by then the other end has closed it
     )
     server = child.UvicornServer(config)
     block = asyncio.current_task()
@@ -131,6 +134,8 @@ class LocalResponse:
         self._only_head = only_head
         self._parser = httptools.HttpResponseParser(self)
         self._started = self._ended = False
+        self.leaves_open = False
+        """Whether the whole answer has come, and its connection takes another request."""
         self._pieces: list[bytes] = []
 
     async def head(self) -> int:
@@ -170,32 +175,78 @@ class LocalResponse:
 
     def on_message_complete(self) -> None:
         self._ended = True
+        self.leaves_open = not self._only_head and self._parser.should_keep_alive()
+
+
+async def _connected(place: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_unix_connection(str(place), limit=limits.PROXY_PIECE_BYTES)
+
+
+class KeptConnections:
+    """Connections to processes of this server that stay open between requests. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._idle: dict[Path, list[tuple[float, asyncio.StreamReader, asyncio.StreamWriter]]] = {}
+
+    async def take(self, place: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The connection that was used last, or a new one; raises OSError where nobody listens."""
+        idle = self._idle.get(place, [])
+        while idle:
+            since_s, source, sink = idle.pop()
+            if not source.at_eof() and time.monotonic() - since_s < limits.KEPT_CONNECTION_S:
+                return source, sink
+            sink.close()
+        return await _connected(place)
+
+    def keep(self, place: Path, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        idle = self._idle.setdefault(place, [])
+        idle.append((time.monotonic(), source, sink))
+        if len(idle) > limits.KEPT_CONNECTIONS_MAX:
+            idle.pop(0)[-1].close()
+
+    def close(self) -> None:
+        for idle in self._idle.values():
+            for *_, sink in idle:
+                sink.close()
+        self._idle.clear()
 
 
 @contextlib.asynccontextmanager
 async def requested(
-    place: Path | PeerAddress, method: bytes, target: bytes, body: bytes, headers: Iterable[Header] = ()
+    place: Path | PeerAddress,
+    method: bytes,
+    target: bytes,
+    body: bytes,
+    headers: Iterable[Header] = (),
+    kept: KeptConnections | None = None,
 ) -> AsyncIterator[LocalResponse]:
-    """A request to another process; the block's end closes its connection. It adds the headers about these two.
+    """A request to another process. It adds the headers about these two.
 
-    OSError where nobody listens, or another server does not answer within LEADER_CONNECT_S_MAX.
+    The block's end closes its connection, unless it is one of `kept`, and the whole answer was read. OSError where
+    nobody listens, or another server does not answer within LEADER_CONNECT_S_MAX.
     """
-    if isinstance(place, Path):
-        host = b"headgate"
-        source, sink = await asyncio.open_unix_connection(str(place), limit=limits.PROXY_PIECE_BYTES)
-    else:
+    keep = None if kept is None or not isinstance(place, Path) else partial(kept.keep, place)
+    if not isinstance(place, Path):
         host = f"{bracketed(place.host)}:{place.port}".encode()
         async with asyncio.timeout(limits.LEADER_CONNECT_S_MAX):  # its TimeoutError is an OSError
             source, sink = await asyncio.open_connection(
                 place.host, place.port, ssl=place.tls, limit=limits.PROXY_PIECE_BYTES
             )
-    lines = [method + b" " + target + b" HTTP/1.1", b"host: " + host, b"connection: close"]
-    lines += [b"content-length: %d" % len(body), *(name + b": " + value for name, value in headers)]
+    else:
+        host = b"headgate"
+        source, sink = await (_connected(place) if kept is None else kept.take(place))
+    lines = [method + b" " + target + b" HTTP/1.1", b"host: " + host, b"content-length: %d" % len(body)]
+    lines += [b"connection: close"] if keep is None else []
+    lines += (name + b": " + value for name, value in headers)
+    response = LocalResponse(source, only_head=method == b"HEAD")
     try:
         sink.write(b"\r\n".join([*lines, b"", body]))
-        yield LocalResponse(source, only_head=method == b"HEAD")
+        yield response
     finally:
-        sink.close()
+        if keep is not None and response.leaves_open:
+            keep(source, sink)
+        else:
+            sink.close()
 
 
 async def ask(
@@ -249,15 +300,22 @@ class PartUnavailableError(UnavailableError):
 class ProcessProxy:
     """An ASGI application that passes requests on as a whole; `shown` has what lets the process ask further servers."""
 
-    def __init__(self, socket: Path, shown: Callable[[Scope], Sequence[Header] | None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        kept: KeptConnections | None = None,
+        shown: Callable[[Scope], Sequence[Header] | None] = lambda _: None,
+    ) -> None:
         self._socket = socket
+        self._kept = kept
         self._shown = shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (request := await whole_request(scope, receive)) is not None:
             user = scope.get(USER, ANONYMOUS)
             more = (*(self._shown(scope) or ()), *(() if user is ANONYMOUS else ((USER_HEADER, header_of(user)),)))
-            await pass_on(self._socket, replace(request, headers=(*request.headers, *more)), receive, send)
+            request = replace(request, headers=(*request.headers, *more))
+            await pass_on(self._socket, request, receive, send, kept=self._kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +353,7 @@ async def pass_on(
     send: Send,
     before: Callable[[LocalResponse], Awaitable[object]] | None = None,
     patience_s: float | None = None,
+    kept: KeptConnections | None = None,
 ) -> None:
     """Asks another process, and passes its answer on as it comes; ends when the client or the other process does.
 
@@ -319,7 +378,7 @@ async def pass_on(
 
     async with contextlib.AsyncExitStack() as stack:
         try:
-            call = requested(place, request.method, request.target, request.body, request.headers)
+            call = requested(place, request.method, request.target, request.body, request.headers, kept)
             response = await stack.enter_async_context(call)
         except OSError as error:
             raise PartUnavailableError from error

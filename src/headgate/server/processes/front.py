@@ -53,7 +53,7 @@ from headgate.server.parts import Role, front_of
 from headgate.server.peers import local_http
 from headgate.server.peers.dead_letters import DeadLettersFront, ReplaysFront
 from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
-from headgate.server.peers.local_http import ProcessProxy
+from headgate.server.peers.local_http import KeptConnections, ProcessProxy
 from headgate.server.peers.notify_fronts import news_route
 from headgate.server.peers.target_stats import SUMMARY, SUMMARY_OF_NAMESPACE, stats_paths
 from headgate.server.processes.filter_workers import FilterWorkers, filter_routes
@@ -333,7 +333,8 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         await asyncio.to_thread(brokers.refresh)  # they are known before the first request, and whatever comes is told
         workers = FilterWorkers()
         stack.push_async_callback(workers.close)
-        fallback = NoDeliveries(other_paths(settings, store, rights.grants, workers))
+        kept = stack.enter_context(contextlib.closing(KeptConnections()))
+        fallback = NoDeliveries(other_paths(settings, store, rights.grants, workers, kept))
         tracer = tracing.configure(context.part.name)
         events = EventGate(rights.events) if rights.events is not None else None
         intake = Intake(store.partitions, brokers.get, tracing=tracer, quotas=quotas, gate=events)
@@ -367,21 +368,23 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
             raise failure
 
 
-def other_paths(settings: Settings, store: FrontStore, grants: Grants, workers: FilterWorkers) -> Starlette:
+def other_paths(
+    settings: Settings, store: FrontStore, grants: Grants, workers: FilterWorkers, kept: KeptConnections
+) -> Starlette:
     """Every path that is no publisher's: health, and what the other processes answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
     roles = parts.roles_of(settings)
-    reach = store.dispatchers or LocalDispatchers(settings)
+    reach = store.dispatchers or LocalDispatchers(settings, kept)
     group = DispatcherGroup(reach, store.objects)
     owner = reach.subscriptions(group)
-    reader: ASGIApp = ProcessProxy(settings.reader_socket) if Role.READER in roles else RoleAbsent(Role.READER)
+    reader: ASGIApp = ProcessProxy(settings.reader_socket, kept) if Role.READER in roles else RoleAbsent(Role.READER)
     pulling = [Route(f"{PULL_PATH}/{name}", owner, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     replays = ReplaysFront(group, grants)
     config = settings.authentication_config
     issuers = read(config) if config is not None else ()
     sign_in = sign_in_of(issuers, settings.console_client_id, available=settings.has_authentication)
     keeping = [*DeadLettersFront(group).routes(), *replays.routes()]
-    control = store.api or ProcessProxy(settings.control_socket)
+    control = store.api or ProcessProxy(settings.control_socket, kept)
     asked = (WHY_TRIGGER, *OF_BROKERS, *stats_paths(Kind.TRIGGER), SUMMARY, SUMMARY_OF_NAMESPACE)
     asking = [Route(path, store.inquiries or control, methods=["GET"]) for path in asked]
     return Starlette(

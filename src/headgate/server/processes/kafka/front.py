@@ -15,7 +15,7 @@ from headgate.server.parts import Role
 from headgate.server.peers import instance
 from headgate.server.peers.dispatcher_group import DispatcherGroup
 from headgate.server.peers.instance import quota_sharers
-from headgate.server.peers.local_http import ProcessProxy
+from headgate.server.peers.local_http import KeptConnections, ProcessProxy
 from headgate.server.peers.notify_fronts import tell_fronts
 from headgate.server.peers.object_requests import ObjectRequests
 from headgate.server.peers.partition_owners import PartitionOwners, SubscriptionCalls
@@ -43,12 +43,13 @@ async def _front_store(context: child.Context, stop: asyncio.Event) -> AsyncIter
         stack.push_async_callback(producers.stop)
         tell_fronts(objects, settings)
         has_control = Role.CONTROL in parts.roles_of(settings)
-        control = ProcessProxy(settings.control_socket) if has_control else None
+        kept = stack.enter_context(contextlib.closing(KeptConnections()))
+        control = ProcessProxy(settings.control_socket, kept) if has_control else None
         peers = PeerServers(settings)
         stack.push_async_callback(peers.close)
         partitions = config.topics.outbox.partitions
         owners = PartitionOwners(settings, partitions, GroupMembers(config).owners, peers)
-        showing = ProcessProxy(settings.control_socket, peers.shown) if has_control else None
+        showing = ProcessProxy(settings.control_socket, kept, peers.shown) if has_control else None
         yield FrontStore(
             objects=objects,
             partitions=EventPartitions(appender, config.topics.events.partitions),
