@@ -880,6 +880,8 @@ WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
 """One request that searches an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
+API_THREADS_MAX: Final = 40
+"""Requests about objects that are at work at the same time, in each process that answers them."""
 INSPECT_THREADS: Final = 4
 """Threads that answer `why`, `trace`, timelines and catalogues, all of which read the log."""
 INSPECTIONS_MAX: Final = 64

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -30,7 +29,7 @@ from headgate.deadletters.store import (
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import OutcomeKind, Program, program
 from headgate.filter.compile.compiler import compile_filter
-from headgate.objects.api.http import JSON, Handler, decoded_as, json_response, path_id, read_body
+from headgate.objects.api.http import JSON, Handler, decoded_as, in_thread, json_response, path_id, read_body
 from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate_api import limits
@@ -140,7 +139,7 @@ class DeadLettersApi:
         return Response(await self._read(work), media_type=JSON)
 
     async def _counts(self, request: Request) -> Response:
-        found = await run_in_threadpool(counts_of, [self._path], request.path_params.get("namespace"))
+        found = await in_thread(counts_of, [self._path], request.path_params.get("namespace"))
         return json_response(CountsPage.of(found))
 
     async def _show(self, request: Request) -> Response:
@@ -205,7 +204,7 @@ class DeadLettersApi:
             with DeadLetterReader.open(self._path) as stored:
                 return work(stored)
 
-        return await run_in_threadpool(run)
+        return await in_thread(run)
 
 
 def _select(

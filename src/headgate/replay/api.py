@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.filter.compile.compiler import compile_filter
-from headgate.objects.api.http import decoded_as, json_response, path_id, read_body
+from headgate.objects.api.http import decoded_as, in_thread, json_response, path_id, read_body
 from headgate.objects.api.queries import user_of
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.store.store import Store
@@ -78,7 +77,7 @@ class ReplaysApi:
         asked = await decoded_as(request, await read_body(request), ReplayRequest, "the body is no replay")
         user = user_of(request)
         owner = "" if user.is_anonymous else user.name
-        spec = await run_in_threadpool(self._spec, request.path_params["namespace"], asked, owner)
+        spec = await in_thread(self._spec, request.path_params["namespace"], asked, owner)
         return json_response(_view(await self._replays.create(spec)), status_code=201)
 
     async def _found(self, request: Request) -> Replay:

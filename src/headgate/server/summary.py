@@ -15,13 +15,12 @@ from typing import Any, Final
 
 import msgspec
 import structlog
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.deadletters.store import DeadLetterCount
-from headgate.objects.api.http import Handler, json_response
+from headgate.objects.api.http import Handler, in_thread, json_response
 from headgate.objects.api.queries import continue_token, list_query
 from headgate.objects.api.watch import ListQuery
 from headgate.objects.store.attention import ObjectTrouble, Trouble, is_troubled, troubles
@@ -138,7 +137,7 @@ class SummaryApi:
 
     async def _summary(self, request: Request) -> Response:
         found = await target_stats.undelivered(self._dispatchers, request, self._letters)
-        return json_response(await run_in_threadpool(self._view, request.path_params.get("namespace"), found))
+        return json_response(await in_thread(self._view, request.path_params.get("namespace"), found))
 
     def _view(self, namespace: str | None, found: Undelivered) -> SummaryView:
         parts = list(self._parts())
@@ -259,7 +258,7 @@ class ObjectStatsApi:
     def _listing(self, kind: Kind) -> Handler:
         async def handle(request: Request) -> Response:
             query = _query(kind, request.path_params.get("namespace"), request.query_params)
-            page, objects = await run_in_threadpool(self._page, query)
+            page, objects = await in_thread(self._page, query)
             items = await self._items(kind, objects, request)
             more = ""
             if page.more:
@@ -267,7 +266,7 @@ class ObjectStatsApi:
                 more = continue_token(query.version or page.version, last.namespace, last.name)
             total = None
             if query.selector is None and query.test is None and query.name is None:
-                total = (await run_in_threadpool(self._store.attention.counts, query.namespace)).get(kind, 0)
+                total = (await in_thread(self._store.attention.counts, query.namespace)).get(kind, 0)
             return json_response(StatsPage(items, more, total))
 
         return handle
@@ -287,7 +286,7 @@ class ObjectStatsApi:
     def _one(self, kind: Kind) -> Handler:
         async def handle(request: Request) -> Response:
             key = ObjectKey(kind, request.path_params["namespace"], request.path_params["name"])
-            found = await run_in_threadpool(self._store.get, key)
+            found = await in_thread(self._store.get, key)
             (item,) = await self._items(kind, [found], request)
             return json_response(item)
 
@@ -300,7 +299,7 @@ class ObjectStatsApi:
         if kind is Kind.TRIGGER:
             stats = await self._counters(client).stats(frozenset(paths))
             return [_trigger(obj, stats.get(obj.metadata.path)) for obj in objects if isinstance(obj, Trigger)]
-        routed = await run_in_threadpool(self._store.attention.routed_by_broker, paths)
+        routed = await in_thread(self._store.attention.routed_by_broker, paths)
         count = self._history.broker
         return [_broker(obj, routed, count(obj.metadata.path)) for obj in objects if isinstance(obj, Broker)]
 

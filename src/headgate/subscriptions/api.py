@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from typing import Final, TypeVar
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition
-from headgate.objects.api.http import decoded_as, json_response, read_body
+from headgate.objects.api.http import decoded_as, in_thread, json_response, read_body
 from headgate.objects.api.queries import user_of
 from headgate.subscriptions.messages import AckResult, LeasedEvent, SeekGoal
 from headgate.subscriptions.registry import RunningSeek
@@ -126,14 +125,14 @@ class SubscriptionsApi:
         if request.method == "GET":
             return json_response(_seeking(self._subscriptions.running_seek(name)))
         body = await _decoded(request, _SeekRequest)
-        first = await run_in_threadpool(condition, body.first, "first")
-        last = await run_in_threadpool(condition, body.last, "last")
+        first = await in_thread(condition, body.first, "first")
+        last = await in_thread(condition, body.last, "last")
         done = await self._subscriptions.seek(name, SeekGoal(body.to, first, last, body.after))
         return json_response({"running": False, "epoch": done.epoch, "position": done.position})
 
     async def _analyze(self, request: Request) -> Response:
         body = await _decoded(request, _AnalyzeRequest)
-        compiled = await run_in_threadpool(compile_filter, body.filter, body.filters)
+        compiled = await in_thread(compile_filter, body.filter, body.filters)
         return json_response(dataclasses.asdict(await self._subscriptions.analyze(_name(request), compiled.cel)))
 
     async def _stats(self, request: Request) -> Response:

@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -22,7 +21,16 @@ from headgate.objects.api import discovery, openapi, tables
 from headgate.objects.api.admission import Admission, Admitted
 from headgate.objects.api.discovery import IdentityApi
 from headgate.objects.api.grants import Grants
-from headgate.objects.api.http import DOCUMENT_TYPES, ERROR_HANDLERS, JSON, PROTOBUF, Handler, json_response, warn
+from headgate.objects.api.http import (
+    DOCUMENT_TYPES,
+    ERROR_HANDLERS,
+    JSON,
+    PROTOBUF,
+    Handler,
+    in_thread,
+    json_response,
+    warn,
+)
 from headgate.objects.api.namespaces_api import NamespaceApi
 from headgate.objects.api.propagation import Propagation
 from headgate.objects.api.queries import (
@@ -92,6 +100,15 @@ class ControlApi:
         self._feed.close()
 
     def _routes(self) -> Iterator[Route]:
+        for kind in Kind:  # first, as a route costs what is before it
+            path = f"{kind.root}/{kind.plural}"
+            if kind.is_namespaced:
+                yield Route(path, self._collection(kind), methods=["GET"])
+                path = f"{kind.root}/namespaces/{{namespace}}/{kind.plural}"
+            yield Route(path, self._collection(kind), methods=["GET", "POST", "DELETE"])
+            yield Route(f"{path}/{{name}}", self._item(kind), methods=["GET", "PUT", "PATCH", "DELETE"])
+            if kind in KINDS_WITH_STATUS:
+                yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
         for path, make in _DOCUMENTS.items():
             yield Route(path, _static(make), methods=["GET"])
             yield Route(f"{path}/", _static(make), methods=["GET"])
@@ -103,15 +120,6 @@ class ControlApi:
         yield from NamespaceApi(self._store, self._feed, self._clock_s).routes()
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])
-        for kind in Kind:
-            path = f"{kind.root}/{kind.plural}"
-            if kind.is_namespaced:
-                yield Route(path, self._collection(kind), methods=["GET"])
-                path = f"{kind.root}/namespaces/{{namespace}}/{kind.plural}"
-            yield Route(path, self._collection(kind), methods=["GET", "POST", "DELETE"])
-            yield Route(f"{path}/{{name}}", self._item(kind), methods=["GET", "PUT", "PATCH", "DELETE"])
-            if kind in KINDS_WITH_STATUS:
-                yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
         yield from self._propagation.routes()
         yield from AdmissionWebhook(self._admission).routes()
         yield from TogetherApi(self._admission, self._grants).routes()
@@ -133,7 +141,7 @@ class ControlApi:
 
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         document, warnings, how = await read_write(request, BODY_TYPES[kind], BODY_BYTES_MAX[kind])
-        made = await run_in_threadpool(self._admission.create, kind, document, how, namespace=namespace)
+        made = await in_thread(self._admission.create, kind, document, how, namespace=namespace)
         return await self._written(request, made, warnings)
 
     async def _list(self, request: Request, query: ListQuery) -> Response:
@@ -160,10 +168,10 @@ class ControlApi:
             # One chunk after the other, so that a list of everything costs neither memory nor the event loop's time.
             yield _list_head(query.kind, form)
             page = first
-            yield await run_in_threadpool(encoded, page)
+            yield await in_thread(encoded, page)
             async for page in pages:
                 if page.items:
-                    yield b"," + await run_in_threadpool(encoded, page)
+                    yield b"," + await in_thread(encoded, page)
             metadata = {"resourceVersion": str(version)}
             if page.more:
                 last = page.items[-1].key
@@ -178,7 +186,7 @@ class ControlApi:
         async for page in pages_of(self._store, query):
             for item in page.items:
                 with suppress(ObjectNotFoundError):
-                    await run_in_threadpool(self._store.delete, item.key, **options)
+                    await in_thread(self._store.delete, item.key, **options)
         return json_response(Status("Status", "v1", {}, "Success"))
 
     async def _watch(self, request: Request, kind: Kind, namespace: str | None) -> Response:
@@ -205,13 +213,13 @@ class ControlApi:
                 case "DELETE":
                     return await self._delete(request, key)
                 case _:
-                    return await self._answer(request, await run_in_threadpool(self._store.get, key))
+                    return await self._answer(request, await in_thread(self._store.get, key))
 
         return handle
 
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
         document, warnings, how = await read_write(request, BODY_TYPES[key.kind], BODY_BYTES_MAX[key.kind])
-        made = await run_in_threadpool(self._admission.replace, key, document, how)
+        made = await in_thread(self._admission.replace, key, document, how)
         return await self._written(request, made, warnings)
 
     async def _patch(self, request: Request, key: ObjectKey) -> Response:
@@ -226,10 +234,10 @@ class ControlApi:
                 return self._admission.server_side_apply(key, document, how)
             return self._admission.patch(key, change_of(found, document), how)
 
-        return await self._written(request, await run_in_threadpool(work), warnings)
+        return await self._written(request, await in_thread(work), warnings)
 
     async def _delete(self, request: Request, key: ObjectKey) -> Response:
-        gone = await run_in_threadpool(self._store.delete, key, **await delete_options(request))
+        gone = await in_thread(self._store.delete, key, **await delete_options(request))
         # What finalizers keep is answered as it is now; it goes with the last of them.
         return await self._answer(request, gone) if gone.metadata.finalizers else json_response(deleted(gone))
 

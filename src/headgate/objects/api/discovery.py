@@ -6,13 +6,12 @@ import platform
 from collections.abc import Iterator
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 import headgate
-from headgate.objects.api.http import json_response
+from headgate.objects.api.http import in_thread, json_response
 from headgate.objects.store.signing_keys import ALGORITHM
 from headgate.objects.store.store import Store
 from headgate_api.objects.kinds import GROUP, KINDS_WITH_STATUS, OWN_GROUP, RBAC_GROUP, VERSION, JsonObject, Kind
@@ -157,7 +156,7 @@ class IdentityApi:
         yield Route(KEYS, self._keys, methods=["GET"])
 
     async def _configuration(self, request: Request) -> Response:
-        issuer = await run_in_threadpool(self._store.public_url.get)
+        issuer = await in_thread(self._store.public_url.get)
         return json_response(
             {
                 "issuer": issuer,
@@ -169,6 +168,6 @@ class IdentityApi:
         )
 
     async def _keys(self, request: Request) -> Response:
-        response = json_response({"keys": await run_in_threadpool(self._store.signing_keys.public)})
+        response = json_response({"keys": await in_thread(self._store.signing_keys.public)})
         response.headers["content-type"] = "application/jwk-set+json"
         return response

@@ -24,9 +24,10 @@ from headgate.objects.kinds.decode import check_shape
 from headgate.objects.kinds.kube_status import failure, failure_of
 from headgate.objects.kinds.patches import APPLY_PATCH
 from headgate.shares import FairThreads
+from headgate.storage.threads import Threads
 from headgate_api.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate_api.event.json_text import is_light
-from headgate_api.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
+from headgate_api.limits import API_THREADS_MAX, OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 from headgate_api.objects.bodies import (
     JSON_TYPES,
     YAML_TYPES,
@@ -47,6 +48,8 @@ DOCUMENT_TYPES: Final = JSON_TYPES | YAML_TYPES | {PROTOBUF}
 """Of a body that is a document; clients send kinds that are built into Kubernetes as protobuf."""
 _log = structlog.get_logger(__name__)
 _ID_DIGITS_MAX: Final = 18
+in_thread: Final = Threads("api", API_THREADS_MAX).run
+"""Does what a request has to do that may wait for a disk."""
 _T = TypeVar("_T")
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -12,12 +12,11 @@ from contextlib import suppress
 from typing import Final
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.objects.api.http import DOCUMENT_TYPES, JSON, json_response, warn
+from headgate.objects.api.http import DOCUMENT_TYPES, JSON, in_thread, json_response, warn
 from headgate.objects.api.queries import (
     Representation,
     delete_options,
@@ -80,7 +79,7 @@ class NamespaceApi:
         if is_set(request.query_params, "watch"):
             return await self._watch(request)
         wanted = self._wanted(request)
-        found, version = await run_in_threadpool(self._table.all)
+        found, version = await in_thread(self._table.all)
         found = tuple(filter(wanted, found))
         if representation_of(request.headers.get("accept", "")) is Representation.TABLE:
             return json_response(_table(found, version, now_s=self._clock_s()))
@@ -94,7 +93,7 @@ class NamespaceApi:
         )
 
     async def _get(self, request: Request) -> Response:
-        return self._answer(request, await run_in_threadpool(self._table.get, request.path_params["name"]))
+        return self._answer(request, await in_thread(self._table.get, request.path_params["name"]))
 
     async def _create(self, request: Request) -> Response:
         document, warnings, how = await read_write(request, DOCUMENT_TYPES)
@@ -122,10 +121,10 @@ class NamespaceApi:
         name = request.path_params["name"]
         document, warnings, how = await read_write(request, types, is_apply=is_apply)
         if not is_apply:
-            change = await run_in_threadpool(change_of, found, document)
+            change = await in_thread(change_of, found, document)
             make = self._update(name, how.by, lambda live: decode_namespace(patched(live, change), name))
             return await self._write(request, name, make, warnings, how)
-        given = await run_in_threadpool(decode_namespace, document, name)
+        given = await in_thread(decode_namespace, document, name)
 
         def apply(old: Namespace | None) -> Namespace:
             assert isinstance(document, dict)
@@ -159,7 +158,7 @@ class NamespaceApi:
         *,
         status_code: int = 200,
     ) -> Response:
-        made = await run_in_threadpool(self._table.change, name, make, dry_run=how.dry_run)
+        made = await in_thread(self._table.change, name, make, dry_run=how.dry_run)
         response = self._answer(request, made, status_code=status_code)
         warn(response, warnings)
         return response
@@ -179,7 +178,7 @@ class NamespaceApi:
                 self._table.delete(name)
             return there
 
-        gone = await run_in_threadpool(work)
+        gone = await in_thread(work)
         details = StatusDetails(name, "", "namespaces", gone.metadata.uid)
         return json_response(Status("Status", "v1", {}, "Success", details=details))
 
@@ -214,7 +213,7 @@ class NamespaceApi:
             known: dict[str, Namespace] = {}
             with self._feed.joined("", user):
                 while True:
-                    found, version = await run_in_threadpool(self._table.all)
+                    found, version = await in_thread(self._table.all)
                     now = {one.metadata.name: one for one in filter(wanted, found)}
                     for name, one in now.items():
                         if one != known.get(name):

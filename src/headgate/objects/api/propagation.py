@@ -18,12 +18,11 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.objects.api.http import JSON
+from headgate.objects.api.http import JSON, in_thread
 from headgate.objects.api.queries import user_of
 from headgate.objects.api.watch import ChangeFeed
 from headgate.objects.store.store import Store
@@ -80,7 +79,7 @@ class Propagation:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
         wait_s = _wait_s(request.query_params.get("wait", ""))
         has = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
-        found = await run_in_threadpool(self._current, namespace, name)
+        found = await in_thread(self._current, namespace, name)
         if wait_s and found.tag in has:
             found = await self._changed(user_of(request).name, namespace, name, has, wait_s) or found
         headers = {"ETag": found.tag, "Cache-Control": "no-cache"}
@@ -95,7 +94,7 @@ class Propagation:
             seen = -1
             while (left_s := ends_s - time.monotonic()) > 0 and await self._feed.beyond(seen, left_s):
                 seen = self._feed.version
-                found = await run_in_threadpool(self._current, namespace, name)
+                found = await in_thread(self._current, namespace, name)
                 if found.tag not in has:
                     return found
         return None

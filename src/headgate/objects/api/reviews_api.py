@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Final, TypeVar
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -17,7 +16,7 @@ from headgate.auth.user import User
 from headgate.objects.api.admission import Admission
 from headgate.objects.api.discovery import AUTHENTICATION, AUTHORIZATION, LOCAL_REVIEW, REVIEWS
 from headgate.objects.api.grants import Grants
-from headgate.objects.api.http import DOCUMENT_TYPES, decoded, json_response, read_body
+from headgate.objects.api.http import DOCUMENT_TYPES, decoded, in_thread, json_response, read_body
 from headgate.objects.api.queries import user_of
 from headgate.objects.kinds.decode import converted, without_metadata
 from headgate.objects.kinds.kube_status import Status, failure_of
@@ -222,7 +221,7 @@ class AdmissionWebhook:
     async def _validate(self, request: Request) -> Response:
         document, _ = await decoded(request, await read_body(request, JSON_TYPES))
 
-        response = await run_in_threadpool(lambda: self._judged(_admission_review(document).request))
+        response = await in_thread(lambda: self._judged(_admission_review(document).request))
         return json_response({"apiVersion": REVIEW_VERSION, "kind": "AdmissionReview", "response": response})
 
     def _judged(self, request: AdmissionRequest) -> AdmissionResponse:
@@ -289,7 +288,7 @@ class SeenNamespacesApi:
         yield Route(f"/apis/{OWN_API_VERSION}/selfsubjectnamespaces", self._answer, methods=["GET"])
 
     async def _answer(self, request: Request) -> Response:
-        return json_response(await run_in_threadpool(self._seen, user_of(request)))
+        return json_response(await in_thread(self._seen, user_of(request)))
 
     def _seen(self, user: User) -> SeenNamespaces:
         authorizer = self._grants.authorizer

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -22,7 +21,7 @@ from starlette.routing import Route
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.objects.api.admission import WRITE_ATTEMPTS_MAX, Admission, Admitted, is_theirs, kept_of, outcome_of
 from headgate.objects.api.grants import Grants
-from headgate.objects.api.http import Handler, json_response, read_body
+from headgate.objects.api.http import Handler, in_thread, json_response, read_body
 from headgate.objects.api.queries import write_options
 from headgate.objects.kinds.decode import Decoded
 from headgate.objects.kinds.kube_status import Status, failure_of
@@ -137,7 +136,7 @@ class TogetherApi:
         async def handle(request: Request) -> Response:
             body = await read_body(request, JSON_TYPES, APPLY_BYTES_MAX)
             namespace, how = request.path_params["namespace"], write_options(request)
-            return json_response({"items": await run_in_threadpool(self._applied, kind, body, namespace, how)})
+            return json_response({"items": await in_thread(self._applied, kind, body, namespace, how)})
 
         return handle
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 
 from headgate.objects.api import tables
+from headgate.objects.api.http import in_thread
 from headgate.objects.kinds.kube_status import failure_of
 from headgate.objects.store.history import BodyTest, Change, Page, Selector
 from headgate.objects.store.store import Store
@@ -81,7 +81,7 @@ class ChangeFeed:
         while not self.is_closed:
             try:
                 if (found := self._store.data_version()) != seen:
-                    version = await run_in_threadpool(self._store.counters.version)
+                    version = await in_thread(self._store.counters.version)
                     seen = found
                     if version != self.version:
                         self.version = version
@@ -119,7 +119,7 @@ async def pages_of(store: Store, query: ListQuery) -> AsyncIterator[Page]:
     left, after = query.limit, query.after
     chunk = SECRETS_READ_MAX if query.kind is Kind.SECRET else LIST_CHUNK
     while True:
-        page = await run_in_threadpool(
+        page = await in_thread(
             store.page,
             query.kind,
             query.namespace,
@@ -170,7 +170,7 @@ async def watch(
         sent = seen
         while (left_s := ends_s - time.monotonic()) > 0:
             if await feed.beyond(seen, min(left_s, BOOKMARK_S)):
-                lines, seen = await run_in_threadpool(_changes, store, query, seen, clock_s)
+                lines, seen = await in_thread(_changes, store, query, seen, clock_s)
                 if lines:
                     sent = seen
                     yield lines
@@ -187,7 +187,7 @@ async def watch(
 
 async def _begin(store: Store, query: WatchQuery, clock_s: Callable[[], float]) -> AsyncIterator[tuple[bytes, int]]:
     if query.since is not None:
-        yield await run_in_threadpool(_changes, store, query, query.since, clock_s)
+        yield await in_thread(_changes, store, query, query.since, clock_s)
         return
 
     def added(page: Page) -> bytes:
@@ -197,7 +197,7 @@ async def _begin(store: Store, query: WatchQuery, clock_s: Callable[[], float]) 
     version: int | None = None
     async for page in pages_of(store, query.objects):
         version = page.version if version is None else version
-        yield await run_in_threadpool(added, page), version
+        yield await in_thread(added, page), version
 
 
 def _changes(store: Store, query: WatchQuery, since: int, clock_s: Callable[[], float]) -> tuple[bytes, int]:

@@ -7,6 +7,7 @@ The id is the subscriber's URL, the key a code over it that only this server can
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hmac
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -112,7 +112,7 @@ class HandshakeGrants(Table):
 
     async def _allow(self, request: Request) -> Response:
         query, rate = request.query_params, request.headers.get("webhook-allowed-rate")
-        await run_in_threadpool(self.allow, query.get("id", ""), query.get("key", ""), rate)
+        await asyncio.to_thread(self.allow, query.get("id", ""), query.get("key", ""), rate)
         return JSONResponse({"allowed": True})
 
     def _secret(self) -> str:

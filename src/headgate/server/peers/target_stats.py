@@ -19,7 +19,6 @@ from urllib.parse import urlencode
 
 import msgspec
 import structlog
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -29,7 +28,7 @@ from headgate.deadletters.store import counts_of
 from headgate.delivery.events import Events
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
-from headgate.objects.api.http import JSON, json_response
+from headgate.objects.api.http import JSON, in_thread, json_response
 from headgate.outbox.shards import dispatcher_of
 from headgate.server.peers.dispatcher_group import DispatcherQuestion, DispatcherReach
 from headgate.server.peers.local_http import ask, sent_path
@@ -144,7 +143,7 @@ class TargetStatsApi:
             if namespace in (None, state.target.namespace):
                 opened = state.subscriber.circuit.opened
                 total.add(BacklogCount(len(state.deliveries.live), int(state.lag is not None), int(opened)))
-        letters = await run_in_threadpool(counts_of, [self._dead_letters], namespace)
+        letters = await in_thread(counts_of, [self._dead_letters], namespace)
         return json_response(Undelivered(total, CountsPage.of(letters)))
 
     async def _matches(self, _: Request) -> Response:
@@ -246,7 +245,7 @@ async def undelivered(reach: DispatcherReach, client: Request, files: Sequence[P
             pages.append(one.letters)
     silent = [path for path, one in zip(files, found, strict=False) if one is None]
     if silent:
-        letters = await run_in_threadpool(counts_of, silent, client.path_params.get("namespace"))
+        letters = await in_thread(counts_of, silent, client.path_params.get("namespace"))
         pages.append(CountsPage.of(letters))
     return Undelivered(total, CountsPage.joined(pages))
 
