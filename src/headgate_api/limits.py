@@ -471,6 +471,8 @@ BACKOFF_SECONDS_MAX: Final = 86_400
 """spec.delivery.backoffDelay, and what the back-off of a later attempt grows to at most."""
 TIMEOUT_SECONDS_MAX: Final = 600
 """spec.delivery.timeout: a subscriber that needs longer answers 202 and works later."""
+TTL_SECONDS_MAX: Final = 30 * 86_400
+"""spec.delivery.ttl: of what is kept longer a log's retention decides."""
 PARALLELISM_MAX: Final = 256
 """spec.delivery.parallelism: a quarter of the permits that all targets share."""
 BATCH_SIZE_MAX: Final = 1_000

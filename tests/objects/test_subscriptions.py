@@ -116,6 +116,8 @@ def test_tags_of_consumer_metadata_stand_beside_the_filters(admission: Admission
         ({"maxDeliveries": "3"}, "spec.maxDeliveries"),
         ({"delivery": {"parallelism": 3}}, "spec.delivery.parallelism"),
         ({"delivery": {"onFilterError": "deadLetter"}}, "spec.delivery.onFilterError"),
+        ({"delivery": {"ttl": "PT1M"}}, "spec.delivery.ttl"),
+        ({"delivery": {"onExpired": "deadLetter"}}, "spec.delivery.onExpired"),
         ({"delivery": {"backoffDelay": "soon"}}, "spec.delivery.backoffDelay"),
         ({"delivery": {"deadLetterSink": {"uri": "ftp://x/"}}}, "spec.delivery.deadLetterSink.uri"),
         ({"delivery": {"deadLetterSink": {"uri": "http://169.254.169.254/"}}}, "spec.delivery.deadLetterSink.uri"),

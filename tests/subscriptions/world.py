@@ -37,6 +37,8 @@ class Outbox:
     def __init__(self) -> None:
         self.rows: list[tuple[int, int]] = []  # target, verdict
         self.gone: set[int] = set()
+        self.expiry: dict[int, str] = {}
+        """The expirytime of events, by offset."""
 
     async def read(
         self, number: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
@@ -63,7 +65,8 @@ class Outbox:
     def kept(self, partition: int, offset: int) -> SharedEvent:
         if offset in self.gone:
             raise EventGoneError("gone")
-        return SharedEvent(BROKER, event(offset, data=b'{"n":%d}' % offset), offset * US)
+        extensions = {"expirytime": self.expiry[offset]} if offset in self.expiry else {}
+        return SharedEvent(BROKER, event(offset, data=b'{"n":%d}' % offset, extensions=extensions), offset * US)
 
     async def load(self, partition: int, offset: int) -> SharedEvent:
         await asyncio.sleep(0)
@@ -102,7 +105,7 @@ class World:
             scanner=self.scanner,
             rule_of=lambda _: filter_value_rule("type"),
             events=self.outbox,
-            final_check=FinalCheck(evaluate, self.errors),
+            final_check=FinalCheck(evaluate, self.errors, lambda: self.now_us),
             in_force=dict,
             dead_letters=self.dead_letters,
             clock_us=lambda: self.now_us,

@@ -92,6 +92,8 @@ class Deployment:
         for number in numbers:
             kind = "odd" if number % 2 else "even"
             assert publisher.publish(str(number), kind, {"n": number}, partitionkey=f"k{number % 5}") == 202
+        # Nobody gets it: its id is no number.
+        assert publisher.publish("too late", "odd", {"n": "x"}, expirytime="2020-01-01T00:00:00Z") == 202
         publisher.close()
         self.accepted += numbers
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.events import EventGoneError, Events, SharedEvent, batched, load_or_none
@@ -24,6 +24,8 @@ from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
 from headgate_api import limits
 
+_REFUSALS: Final = {"error": (CODE_FILTER_ERROR, "filter-error"), "expired": (0, "expired")}
+"""Status and reason of dead letters that had no attempt, by how their deliveries end; see `DeliveryRules.keeps`."""
 Members = list[tuple[Delivery, SharedEvent]]
 Results = list[tuple[Delivery, str]]
 """How deliveries of an attempt end; an empty text for one that is tried again."""
@@ -197,7 +199,7 @@ class Attempts:
     def _launch(self, state: TargetState, attempt: Attempt) -> None:
         """Send an attempt off; a single event that is not to go out costs no task where that is known at once."""
         members: Members | None = None
-        if len(attempt.deliveries) == 1 and not state.target.delivery.filter_errors_dead_lettered:
+        if len(attempt.deliveries) == 1 and not state.target.delivery.keeps_refused:
             (delivery,) = attempt.deliveries
             try:
                 event = self._at_hand(delivery)
@@ -274,13 +276,13 @@ class Attempts:
                 size_bytes += result.size_bytes
                 members.append((delivery, result))
                 continue
-            if result == "error" and target.delivery.filter_errors_dead_lettered:
+            if target.delivery.keeps(result):
                 if self._dead_letters.is_over_quota(target.namespace):
                     metrics.QUOTA_DEAD_LETTERS_WAITING.inc()
                     self._back_off(state, [delivery], limits.DEADLETTER_QUOTA_PAUSE_S)
                     continue
                 message = self._final_check.message(target, event).encode()
-                outcome = Outcome(CODE_FILTER_ERROR, "filter-error", body=message)
+                outcome = Outcome(*_REFUSALS[result], body=message)
                 await give_up(self._dead_letters, target, delivery, event, outcome, now_us=self._clock_us())
                 result = "dead_lettered"
             self._owner.end(state, delivery, result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,12 +18,15 @@ from headgate.filter.cel.transform import apply_transform
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.objects.kinds.routing import Target, TargetReport
 from headgate.observe import metrics
+from headgate_api.event import rfc3339
+from headgate_api.event.attributes import EXPIRY_TIME
 from headgate_api.event.names import path_of
 
 _FILTERED: Final = {
     "matched": metrics.FILTERED.labels("matched"),
     "filtered": metrics.FILTERED.labels("not"),
     "foreign": metrics.FILTERED.labels("not"),
+    "expired": metrics.FILTERED.labels("matched"),
     "error": metrics.FILTERED.labels("error"),
 }
 _CHARACTER_BYTES_MAX: Final = 4
@@ -118,19 +122,27 @@ def _is_sure(compiled: CompiledFilter, event: SharedEvent) -> bool:
     return size.attributes_bytes + size.data_bytes <= compiled.sure_bytes
 
 
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
 class FinalCheck:
-    """The last check before delivery: the right broker, cel-cpp's answer to what the matcher left open, a transform.
+    """The last check before delivery: broker, cel-cpp's answer to what the matcher left open, lateness, a transform.
 
     `judge_filter` decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
+    `clock_us` gives microseconds since 1970 UTC.
     """
 
-    def __init__(self, judge_filter: Judge, errors: FilterErrors) -> None:
+    def __init__(self, judge_filter: Judge, errors: FilterErrors, clock_us: Callable[[], int] = _now_us) -> None:
         self.judge_filter = judge_filter
         self.errors = errors
+        self._clock_us = clock_us
 
     def __call__(self, target: Target, delivery: Delivery, event: SharedEvent) -> SharedEvent | str:
-        """The event as it goes out; or how the delivery ends without an attempt: `foreign`, `filtered`, `error`."""
+        """The event as it goes out; or how its delivery ends: `foreign`, `filtered`, `error`, `expired`."""
         found: SharedEvent | str = self._refused(target, delivery, event) or event
+        if found is event and self.lateness(target, event):
+            found = "expired"
         if target.transform and found is event:
             found = self.outgoing(target, event) or "error"
         if not delivery.failures:
@@ -153,6 +165,19 @@ class FinalCheck:
                 return "error"
         return ""
 
+    def lateness(self, target: Target, event: SharedEvent) -> str:
+        """Why it is too late to hand an event out, by its `expirytime` or the target's `ttl`; empty while it is not."""
+        expirytime, ttl_us = event.event.extensions.get(EXPIRY_TIME), target.delivery.ttl_us
+        if expirytime is None and ttl_us is None:
+            return ""
+        now_us = self._clock_us()
+        if ttl_us is not None and event.append_time_us + ttl_us <= now_us:
+            return f"not delivered within {ttl_us / 1e6:g} s (delivery.ttl)"
+        expires_us = rfc3339.micros(str(expirytime))
+        if expires_us is not None and expires_us <= now_us:
+            return f"not delivered before its expirytime, {expirytime}"
+        return ""
+
     def outgoing(self, target: Target, event: SharedEvent) -> SharedEvent | None:
         """The event as a target gets it; None, and the error is reported, where its transform makes none of it."""
         try:
@@ -162,11 +187,11 @@ class FinalCheck:
             return None
 
     def message(self, target: Target, event: SharedEvent) -> str:
-        """Why the result is `error`."""
+        """Why the result is `error` or `expired`."""
         if said := self.judge_filter(target.filter.cel, event).message:
             return said
         try:
             transformed(target, event)
         except EvaluationError as error:
             return error.message
-        return ""
+        return self.lateness(target, event)

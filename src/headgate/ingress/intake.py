@@ -26,13 +26,16 @@ from headgate.observe.metrics import (
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 from headgate.shares import FairPlaces, FairThreads
 from headgate_api.errors import HeadgateError
+from headgate_api.event import rfc3339
+from headgate_api.event.attributes import EXPIRY_TIME
 from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.model import Event, may_have_extension
 from headgate_api.event.names import namespace_of, path_of
 from headgate_api.limits import DECODE_WAITING_BYTES_MAX, PUBLISH_EVENTS_MAX
 from headgate_api.objects.errors import UnknownBrokerError
 
-_OWN: Final = frozenset(ATTRIBUTES)
+_CHECKED: Final = frozenset({*ATTRIBUTES, EXPIRY_TIME})
+"""Extensions that mean something to the broker."""
 NO_TRACE: Final[Mapping[str, str]] = {}
 
 
@@ -132,8 +135,8 @@ class Intake:
         Raises as `EventPartitions.store` and `store_numbered` do, EventError for an attribute that is the broker's own,
         and TooManyDescendantsError.
         """
-        if may_have_extension(events, _OWN):
-            _refuse_forged(events)
+        if may_have_extension(events, _CHECKED):
+            _refuse_wrong(events)
         tree = f"{namespace_of(broker.identity)}/{lineage.root}" if lineage.root else ""
         if lineage.hops:
             if tree:
@@ -207,7 +210,16 @@ def count_refusal(error: HeadgateError) -> None:
         EVENTS_MALFORMED.labels(attribute if known else "extension").inc()
 
 
-def _refuse_forged(events: Sequence[Event]) -> None:
+def _refuse_wrong(events: Sequence[Event]) -> None:
     for index, event in enumerate(events):
-        if (error := forgery(event)) is not None:
+        if (error := forgery(event) or _wrong_expiry(event)) is not None:
             raise error if len(events) == 1 else error.at(index)
+
+
+def _wrong_expiry(event: Event) -> EventError | None:
+    """An event that may be too old is not delivered: the broker must know when that is."""
+    text = event.extensions.get(EXPIRY_TIME)
+    if text is None or (isinstance(text, str) and rfc3339.micros(text) is not None):
+        return None
+    hint = "until when the event is of use, such as 2026-03-04T05:06:07Z"
+    return EventError("is no timestamp (RFC 3339)", attribute=EXPIRY_TIME, hint=hint)

@@ -360,7 +360,7 @@ _ENDS: Final = {
     "": "delivered at attempt {attempt} ({last})",
     "dead_lettered": "given up; {dead_letter}",
     "failed": "given up and dropped{after}",
-    "expired": "given up and dropped: it was not taken within the bounds of a backlog",
+    "expired": "given up and dropped: it was too late, by its expirytime, the trigger's ttl or the bounds of a backlog",
     "gone": "dropped: the trigger had gone or had no address",
     "lost": "dropped: the log no longer held the event",
 }

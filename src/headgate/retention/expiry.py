@@ -142,6 +142,8 @@ class Expiry:
             if event is None:
                 return "lost"
             outgoing = self.final_check(target, delivery, event)
+            if outgoing == "expired" and target.delivery.expired_kept:
+                outgoing = event
             if isinstance(outgoing, str):
                 return outgoing
             if is_kept and self.dead_letters.has_room(target.namespace):  # others may have taken it meanwhile

@@ -146,6 +146,9 @@ async def _due(state: SubscriptionState, chosen: _Chosen, due: list[UnackedEvent
         elif event is not None and unacked in leases and _is_too_old(state, event):
             leases.give_up(unacked)
             _tell_too_old(state)
+        elif event is not None and unacked in leases and state.resources.final_check.lateness(state.target, event):
+            leases.give_up(unacked)
+            metrics.DELIVERIES.labels("expired").inc()
         elif event is not None:
             outgoing = state.resources.final_check.outgoing(state.target, event)
             if outgoing is not None:
@@ -193,6 +196,10 @@ def _accepted(
         _tell_too_old(state)
         return None
     result = state.resources.final_check(state.target, Delivery(*row), event)
+    if result == "expired":
+        cursor.counters.expired += 1
+        metrics.DELIVERIES.labels("expired").inc()
+        return None
     if isinstance(result, str):
         cursor.counters.errors += result == "error"
         cursor.counters.rejected += result != "error"

@@ -19,6 +19,8 @@ CONTEXT_ATTRIBUTES: Final = ("specversion", "id", "source", "type", *OPTIONAL_AT
 """Attributes that CloudEvents defines; every other one is an extension. Key extraction takes them in this order."""
 TEXT_ATTRIBUTES: Final = frozenset(CONTEXT_ATTRIBUTES) - {"time"}
 """Context attributes whose values are strings where they are present; an extension may be anything."""
+EXPIRY_TIME: Final = "expirytime"
+"""The extension that says until when an event is of use: CloudEvents' expirytime, a timestamp."""
 _T = TypeVar("_T")
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1

@@ -244,6 +244,21 @@ class DeliverySpec(ApiStruct, frozen=True):
             enum=["drop", "deadLetter"],
         ),
     ] = ""
+    ttl: Annotated[
+        str,
+        doc(
+            "ISO 8601 duration from when an event was stored: it is not sent later. No bound when it is left out."
+            " Not of subscriptions."
+        ),
+    ] = ""
+    on_expired: Annotated[
+        str,
+        doc(
+            "What becomes of events that are too late, by ttl or their expirytime; drop by default."
+            " Not of subscriptions.",
+            enum=["drop", "deadLetter"],
+        ),
+    ] = ""
     rate_limit: Annotated[int | float | None, doc("Attempts a second at most; no bound when it is left out.")] = None
     auth: Annotated[AuthSpec | None, doc("How requests to the subscriber say who sends them.")] = None
     dead_letter_auth: Annotated[AuthSpec | None, doc("The same of requests to deadLetterSink.")] = None

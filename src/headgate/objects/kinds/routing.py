@@ -29,6 +29,8 @@ class DeliveryRules:
         dead_letter_uri: Where events go that cannot be delivered. None: nowhere, they are dropped and counted. Empty:
             a sink is configured that has no address, they stay in the dead-letter store.
         filter_errors_kept: Events for which the filter is an error are dead letters.
+        ttl_us: How long after an event was stored it is sent, microseconds; None for no bound.
+        expired_kept: Events that are too late, by that or their expirytime, are dead letters.
         rate_per_s: Attempts a second at most; None for no bound.
         dead_letter_ca: CA of its host, as PEM, beside the system's; empty for none.
         dead_letter_audience: Of the tokens that requests to it carry; empty for none.
@@ -48,6 +50,8 @@ class DeliveryRules:
     batch_size: int = 1
     batch_wait_s: float = 0.0
     filter_errors_kept: bool = False
+    ttl_us: int | None = None
+    expired_kept: bool = False
     rate_per_s: float | None = None
     auth: AuthSpec | None = None
     dead_letter_auth: AuthSpec | None = None
@@ -61,8 +65,14 @@ class DeliveryRules:
         return self.dead_letter_uri is not None
 
     @property
-    def filter_errors_dead_lettered(self) -> bool:
-        return self.filter_errors_kept and self.dead_letter_uri is not None
+    def keeps_refused(self) -> bool:
+        """Whether events may be dead letters without an attempt."""
+        return self.has_sink and (self.filter_errors_kept or self.expired_kept)
+
+    def keeps(self, result: str) -> bool:
+        """Whether events that end so without an attempt are dead letters."""
+        kept = {"error": self.filter_errors_kept, "expired": self.expired_kept}
+        return self.has_sink and kept.get(result, False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ _POLICIES: Final[dict[str, BackoffPolicy]] = {"linear": "linear", "exponential":
 _ORDERS: Final = {"ordered": True, "unordered": False}
 _PAUSED: Final = {"true": True, "false": False}
 _FORMATS: Final[dict[str, Format]] = {"binary": "binary", "json": "json", "batch": "batch"}
-_ON_FILTER_ERROR: Final = {"drop": False, "deadLetter": True}
+_KEPT: Final = {"drop": False, "deadLetter": True}
 
 
 def delivery_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
@@ -129,7 +129,8 @@ def delivery_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
     yield from not_one_of(f"{at}.backoffPolicy", delivery.backoff_policy or None, _POLICIES)
     yield from not_one_of(f"{at}.format", delivery.format or None, _FORMATS)
     yield from not_one_of(f"{at}.order", delivery.order or None, _ORDERS)
-    yield from not_one_of(f"{at}.onFilterError", delivery.on_filter_error or None, _ON_FILTER_ERROR)
+    yield from not_one_of(f"{at}.onFilterError", delivery.on_filter_error or None, _KEPT)
+    yield from not_one_of(f"{at}.onExpired", delivery.on_expired or None, _KEPT)
     yield from not_between(f"{at}.parallelism", delivery.parallelism, 1, limits.PARALLELISM_MAX)
     yield from not_between(f"{at}.batchSize", delivery.batch_size, 1, limits.BATCH_SIZE_MAX)
     least, most_per_s = limits.RATE_PER_S_MIN, limits.RATE_PER_S_MAX
@@ -142,6 +143,7 @@ def delivery_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
         ("timeout", delivery.timeout, sys.float_info.min, limits.TIMEOUT_SECONDS_MAX),
         ("retryAfterMax", delivery.retry_after_max, 0, limits.BACKOFF_SECONDS_MAX),
         ("batchWait", delivery.batch_wait, 0, limits.BATCH_WAIT_SECONDS_MAX),
+        ("ttl", delivery.ttl, sys.float_info.min, limits.TTL_SECONDS_MAX),
     ):
         rule = f"must be {'above zero and ' if low_s else ''}at most {most} s"
         yield from _duration_causes(f"{at}.{field}", text, low_s, most, rule)
@@ -193,7 +195,7 @@ def is_paused(metadata: Metadata) -> bool:
 
 def keeps_filter_errors(delivery: DeliverySpec | None) -> bool:
     """Whether events for which the filter is an error shall be dead letters: its plan must name them then."""
-    return delivery is not None and _ON_FILTER_ERROR.get(delivery.on_filter_error, False)
+    return delivery is not None and _KEPT.get(delivery.on_filter_error, False)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -220,7 +222,9 @@ def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_ur
         batch_size=(chosen.batch_size or DEFAULT_BATCH_SIZE) if is_batch else 1,
         batch_wait_s=duration_s(chosen.batch_wait or DEFAULT_BATCH_WAIT) if is_batch else 0.0,
         rate_per_s=chosen.rate_limit,
-        filter_errors_kept=_ON_FILTER_ERROR.get(chosen.on_filter_error, False),
+        filter_errors_kept=_KEPT.get(chosen.on_filter_error, False),
+        ttl_us=int(duration_s(chosen.ttl) * 1e6) if chosen.ttl else None,
+        expired_kept=_KEPT.get(chosen.on_expired, False),
         auth=chosen.auth,
         dead_letter_auth=chosen.dead_letter_auth,
         handshake=chosen.handshake,
@@ -232,7 +236,16 @@ def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_ur
 # --- subscription spec ----------------------------------------------------------------------------
 
 TYPE_DEFAULT: Final = "exclusive"
-_PUSHED: Final = ("order", "parallelism", "batch_size", "batch_wait", "on_filter_error", "rate_limit")
+_PUSHED: Final = (
+    "order",
+    "parallelism",
+    "batch_size",
+    "batch_wait",
+    "on_filter_error",
+    "ttl",
+    "on_expired",
+    "rate_limit",
+)
 """Fields of `spec.delivery` that say how a trigger's events go out."""
 _ID_CHARS: Final = 16
 _TYPES: Final[dict[str, PullType]] = {"exclusive": "exclusive", "failover": "failover", "shared": "shared"}
