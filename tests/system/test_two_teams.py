@@ -5,7 +5,8 @@ Every user shows a token of a real OpenID provider, and nobody is in a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -26,7 +27,7 @@ ENEMIES = (("ann", "team-b"), ("bob", "team-a"))
 
 
 @pytest.fixture(scope="module")
-def teams(secured: Secured) -> Teams:
+def teams(secured: Secured) -> Iterator[Teams]:
     found = Teams(secured.server, secured.folder, secured.secure, secured.tokens())
     for team in TEAMS:
         assert found.bind(team, "admins", "headgate:admin", {"kind": "Group", "name": team}).status == 201
@@ -38,7 +39,8 @@ def teams(secured: Secured) -> Teams:
         found.fill(user, namespace)
     for user, namespace in owners:
         found.begin(user, namespace)
-    return found
+    with contextlib.closing(found.connection):
+        yield found
 
 
 def path_of(route: RightOfRoute, namespace: str, name: str) -> str:
