@@ -20,7 +20,7 @@ from headgate.delivery.events import SharedEvent
 from headgate.delivery.given_up import DeadLetter
 from headgate.delivery.lifecycle import Delivery, TargetDeliveries
 from headgate.delivery.post import Transport
-from headgate.delivery.retry import Answer, Outcome
+from headgate.delivery.retry import SYSTEM, Answer, Outcome
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.event.trace import Context
@@ -191,7 +191,7 @@ def scheduled(rows: Rows, transport: Transport, others: Subscribers, chance: ran
         events=AllEvents(chance),
         backlog=rows,
         service=attempt_service(transport, others),
-        final_check=FinalCheck(evaluate, errors),
+        final_check=FinalCheck(evaluate, errors, SYSTEM.now_us),
         dead_letters=others,
     )
 

@@ -8,6 +8,7 @@ import pytest
 
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
+from headgate.delivery.retry import SYSTEM
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.compiler import compile_cel
@@ -30,7 +31,7 @@ def looked(cel: str, event: Event) -> str:
     assert all(row.signature.exact for row in compiled.rows)
     target = Target(1, "default/t", BROKER, compiled, "http://127.0.0.1/", spec())
     shared = SharedEvent(BROKER, event, 1)
-    checked = FinalCheck(evaluate, FilterErrors())(target, Delivery(0, 0, 0, Verdict.MATCH), shared)
+    checked = FinalCheck(evaluate, FilterErrors(), SYSTEM.now_us)(target, Delivery(0, 0, 0, Verdict.MATCH), shared)
     return "" if checked is shared else str(checked)
 
 

@@ -190,7 +190,7 @@ def test_a_namespace_that_floods_a_partition_leaves_room_for_others(count, size_
     most = min(COMMIT_QUEUE_EVENTS_MAX // count, COMMIT_QUEUE_BYTES_MAX // size_bytes)
     assert most // 2 < share < most * 3 // 4
     appender: Any = partitions._appender
-    assert len(appender._waiting[0]) == 0
+    assert appender._waiting[0]._total == 0
 
 
 def test_an_error_of_the_program_is_not_taken_for_a_refusal():

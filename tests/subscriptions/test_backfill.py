@@ -66,7 +66,7 @@ class World:
             scanner=scanner,
             rule_of=lambda _: rule,
             events=self.events,
-            final_check=FinalCheck(evaluate, self.reports),
+            final_check=FinalCheck(evaluate, self.reports, lambda: self.now_us),
             in_force=lambda: {partition: (end, self.generation) for partition, end in self.ends.items()},
             clock_us=lambda: self.now_us,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,8 +17,7 @@ from headgate.filter.cel.transform import apply_transform
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.objects.kinds.routing import Target, TargetReport
 from headgate.observe import metrics
-from headgate_api.event import rfc3339
-from headgate_api.event.attributes import EXPIRY_TIME
+from headgate_api.event.attributes import EXPIRY_TIME, expiry_us
 from headgate_api.event.names import path_of
 
 _FILTERED: Final = {
@@ -122,10 +120,6 @@ def _is_sure(compiled: CompiledFilter, event: SharedEvent) -> bool:
     return size.attributes_bytes + size.data_bytes <= compiled.sure_bytes
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1_000
-
-
 class FinalCheck:
     """The last check before delivery: broker, cel-cpp's answer to what the matcher left open, lateness, a transform.
 
@@ -133,7 +127,7 @@ class FinalCheck:
     `clock_us` gives microseconds since 1970 UTC.
     """
 
-    def __init__(self, judge_filter: Judge, errors: FilterErrors, clock_us: Callable[[], int] = _now_us) -> None:
+    def __init__(self, judge_filter: Judge, errors: FilterErrors, clock_us: Callable[[], int]) -> None:
         self.judge_filter = judge_filter
         self.errors = errors
         self._clock_us = clock_us
@@ -167,15 +161,14 @@ class FinalCheck:
 
     def lateness(self, target: Target, event: SharedEvent) -> str:
         """Why it is too late to hand an event out, by its `expirytime` or the target's `ttl`; empty while it is not."""
-        expirytime, ttl_us = event.event.extensions.get(EXPIRY_TIME), target.delivery.ttl_us
-        if expirytime is None and ttl_us is None:
+        ttl_us, expires_us = target.delivery.ttl_us, expiry_us(event.event)
+        if ttl_us is None and expires_us is None:
             return ""
         now_us = self._clock_us()
         if ttl_us is not None and event.append_time_us + ttl_us <= now_us:
             return f"not delivered within {ttl_us / 1e6:g} s (delivery.ttl)"
-        expires_us = rfc3339.micros(str(expirytime))
         if expires_us is not None and expires_us <= now_us:
-            return f"not delivered before its expirytime, {expirytime}"
+            return f"not delivered before its expirytime, {event.event.extensions[EXPIRY_TIME]}"
         return ""
 
     def outgoing(self, target: Target, event: SharedEvent) -> SharedEvent | None:

@@ -26,8 +26,7 @@ from headgate.observe.metrics import (
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 from headgate.shares import FairPlaces, FairThreads
 from headgate_api.errors import HeadgateError
-from headgate_api.event import rfc3339
-from headgate_api.event.attributes import EXPIRY_TIME
+from headgate_api.event.attributes import EXPIRY_TIME, expiry_us
 from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.model import Event, may_have_extension
 from headgate_api.event.names import namespace_of, path_of
@@ -218,8 +217,7 @@ def _refuse_wrong(events: Sequence[Event]) -> None:
 
 def _wrong_expiry(event: Event) -> EventError | None:
     """An event that may be too old is not delivered: the broker must know when that is."""
-    text = event.extensions.get(EXPIRY_TIME)
-    if text is None or (isinstance(text, str) and rfc3339.micros(text) is not None):
+    if EXPIRY_TIME not in event.extensions or expiry_us(event) is not None:
         return None
     hint = "until when the event is of use, such as 2026-03-04T05:06:07Z"
     return EventError("is no timestamp (RFC 3339)", attribute=EXPIRY_TIME, hint=hint)

@@ -86,9 +86,6 @@ class WaitingEvents:
         self._held: dict[str, int] = {}
         """By broker."""
 
-    def __len__(self) -> int:
-        return self._total
-
     def enter(self, broker: str, count: int, size_bytes: int) -> int:
         """Events of a broker begin to wait; gives what `leave` takes. Large ones count as several."""
         size = max(count, size_bytes * limits.COMMIT_QUEUE_EVENTS_MAX // limits.COMMIT_QUEUE_BYTES_MAX)

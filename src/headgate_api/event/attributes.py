@@ -20,7 +20,7 @@ CONTEXT_ATTRIBUTES: Final = ("specversion", "id", "source", "type", *OPTIONAL_AT
 TEXT_ATTRIBUTES: Final = frozenset(CONTEXT_ATTRIBUTES) - {"time"}
 """Context attributes whose values are strings where they are present; an extension may be anything."""
 EXPIRY_TIME: Final = "expirytime"
-"""The extension that says until when an event is of use: CloudEvents' expirytime, a timestamp."""
+"""The extension that says until when an event is of use: CloudEvents' expirytime, a timestamp; see `expiry_us`."""
 _T = TypeVar("_T")
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
@@ -45,6 +45,12 @@ COMMON_TIME: Final = (
     r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?Z"
 )
 _is_common_time: Final = re.compile(COMMON_TIME).fullmatch
+
+
+def expiry_us(event: Event) -> int | None:
+    """Until when an event is of use, microseconds since 1970 UTC; None where it says nothing that can be read."""
+    text = event.extensions.get(EXPIRY_TIME)
+    return rfc3339.micros(text) if isinstance(text, str) else None
 
 
 class MediaType:

@@ -67,7 +67,7 @@ class DeliveryRules:
     @property
     def keeps_refused(self) -> bool:
         """Whether events may be dead letters without an attempt."""
-        return self.has_sink and (self.filter_errors_kept or self.expired_kept)
+        return (self.filter_errors_kept or self.expired_kept) and self.has_sink
 
     def keeps(self, result: str) -> bool:
         """Whether events that end so without an attempt are dead letters."""

@@ -312,7 +312,7 @@ class ShardDeliveries:
         self._means = means
         self._state = state
         self._refreshed = -1
-        self.final_check = FinalCheck(evaluate, errors)
+        self.final_check = FinalCheck(evaluate, errors, options.clocks.now_us)
         self.routing = RoutingCache(options.store, self._update, shard)
         self.reporter = TargetReporter(state.reports, errors)
         self.service = means.attempts(errors)
