@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -294,6 +297,53 @@ def test_a_large_log_is_brought_into_its_file_and_sealed(tmp_path: Path, monkeyp
     flip(killed, 100 * PAGE + 7)
     with pytest.raises(DatabaseChangedError, match="page 101 at byte 409600"):
         check_commits(killed, is_at_rest=True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_two_processes_write_by_turns_is_no_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """As control and the dispatchers write control.db: any of them may bring the log into the file."""
+    monkeypatch.setattr(commit, "WAL_FRAMES_MAX", 25)
+    chance, path = random.Random(seed), tmp_path / "at work" / "deadletters.db"
+    with contextlib.closing(Rows(path)) as one, contextlib.closing(Rows(path)) as other:
+        for turn in range(60):
+            first = chance.randrange(400)
+            chance.choice((one, other)).put(*range(first, first + chance.randrange(1, 120)))
+            killed = tmp_path / str(turn)
+            shutil.copytree(path.parent, killed, ignore=shutil.ignore_patterns("*-shm"))
+            check_commits(killed / path.name, is_at_rest=True)
+
+
+WRITER = """
+import pathlib, random, sys
+from tests.storage import test_commit_record as tests
+tests.commit.WAL_FRAMES_MAX = 25
+rows, chance = tests.Rows(pathlib.Path(sys.argv[1])), random.Random(sys.argv[2])
+print("writes", flush=True)
+while True:
+    first = chance.randrange(400)
+    rows.put(*range(first, first + chance.randrange(1, 120)))
+"""
+
+
+def test_what_two_processes_write_at_once_is_no_alarm_when_they_are_killed(tmp_path: Path) -> None:
+    path = tmp_path / "deadletters.db"
+    Rows(path).close()
+    for number in range(8):
+        writers = [
+            subprocess.Popen([sys.executable, "-c", WRITER, path, f"{number} {one}"], stdout=subprocess.PIPE)
+            for one in range(2)
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"writes\n"
+        time.sleep(0.1 + number * 0.05)  # a moment of any kind
+        for writer in writers:
+            writer.kill()
+        for writer in writers:
+            writer.communicate()
+        check_commits(path, is_at_rest=True)
 
 
 def test_a_file_that_is_gone_is_missed_where_no_event_stands_beside_it(tmp_path: Path) -> None:

@@ -6,13 +6,15 @@ number is written to `NAME-commits` beside it once the commit is on disk: a data
 commits. An older number, which a power cut may leave, is a weaker check and never a false alarm.
 
 Pages of the database itself have no checksums in SQLite. A checkpoint of all changes writes theirs there (the seal). It
-holds while the page with the row, which each commit changes, is the sealed one in the file.
+holds while the page with the row, which each commit changes, is the sealed one in the file. Several processes may write
+a database: one at a time makes a checkpoint, and says so in the record, as what the others know of pages is old then.
 docs/adr/0037-a-start-knows-how-far-it-was-committed.md has the reasons.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
 import struct
@@ -40,6 +42,9 @@ _CHECKSUM: Final = struct.Struct("<I")
 _SLOT_BYTES: Final = 512
 """A number in one sector; two take turns, so that a torn one leaves the one before it."""
 _SLOTS: Final = 2
+_LAST_AT: Final = _SLOTS * _SLOT_BYTES
+_LAST_BYTES: Final = 16
+"""Whose checkpoint was the last one that was begun: a random number of its `CommitRecord`."""
 _SEAL_AT: Final = 4096
 _SEAL: Final = struct.Struct("<8sIIIq")
 """Magic, size of a page, pages, the page with the row, when the file had been changed last; a CRC-32 of each page."""
@@ -136,6 +141,15 @@ def _checksums(descriptor: int, page_bytes: int) -> Iterator[int]:
         at += len(piece)
 
 
+def _salts(path: Path) -> bytes:
+    """Others after the write-ahead log has begun anew."""
+    try:
+        with wal_path(path).open("rb") as file:
+            return file.read(_WAL_HEADER_BYTES)[_WAL_SALTS]
+    except FileNotFoundError:
+        return b""
+
+
 def _logged_pages(path: Path, page_bytes: int) -> set[int]:
     """The pages that a write-ahead log has frames of since it began anew, whether they count or not."""
     try:
@@ -154,7 +168,9 @@ class CommitRecord:
         self._path = path
         # Those of SQLite's files are closed behind the connection: with them go the locks that SQLite has.
         self._record = self._database = self._index = -1
-        self._checksums: array[int] | None = None
+        self._checksums = array("I")
+        """Of the pages of the file as of the last seal; empty where that is not known."""
+        self._id = os.urandom(_LAST_BYTES)
         self._frames = 0
         self._checkpoint_at = WAL_FRAMES_MAX
         self._timer: threading.Timer | None = None
@@ -162,14 +178,17 @@ class CommitRecord:
 
     def committed(self, number: int) -> None:
         """A commit is on disk. Raises OSError when the record cannot be written; its number stays behind."""
-        if self._record < 0:
-            self._record = os.open(record_path(self._path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         body = _NUMBER.pack(_MAGIC, number)
-        os.pwrite(self._record, body + _CHECKSUM.pack(zlib.crc32(body)), number % _SLOTS * _SLOT_BYTES)
+        os.pwrite(self._opened(), body + _CHECKSUM.pack(zlib.crc32(body)), number % _SLOTS * _SLOT_BYTES)
         if self._timer is None:
             self._timer = threading.Timer(COMMIT_RECORD_SYNC_S, self._sync)
             self._timer.daemon = True
             self._timer.start()
+
+    def _opened(self) -> int:
+        if self._record < 0:
+            self._record = os.open(record_path(self._path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._record
 
     def _sync(self) -> None:
         self._timer = None  # before the sync: what is written from here on has another one
@@ -195,18 +214,32 @@ class CommitRecord:
         seal; sqlite3.OperationalError is that of the file.
         """
         self._checkpoint_at = self._frames + WAL_FRAMES_MAX  # also after an error: not with each commit
-        (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-        logged = _logged_pages(self._path, page_bytes)
         if self._database < 0:
             self._database = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        if self._checksums is None:
+        try:
+            fcntl.flock(self._opened(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another process is at it, which waits for nobody either
+        try:  # nobody else changes the file until its pages are sealed
+            self._bring_in(connection)
+        finally:
+            fcntl.flock(self._record, fcntl.LOCK_UN)
+
+    def _bring_in(self, connection: sqlite3.Connection) -> None:
+        if os.pread(self._record, _LAST_BYTES, _LAST_AT) != self._id:
             self._checksums = self._sealed()
-        _, frames, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # waits for nobody
+            os.pwrite(self._record, self._id, _LAST_AT)
+        salts = _salts(self._path)
+        busy, frames, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # waits for nobody
         row = connection.execute(f"SELECT number FROM {TABLE}").fetchone()
-        if row is None or frames != done:
+        if row is None or busy or frames != done:
             return  # a reader is at an older moment: the seal before this one holds as far as it did
         self.committed(row[0])
+        (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
         (row_page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (TABLE,)).fetchone()
+        logged = _logged_pages(self._path, page_bytes)
+        if _salts(self._path) != salts:  # another process has begun the log anew: which pages it had is not known
+            self._checksums = array("I")
         self._seal(page_bytes, row_page, logged)
 
     def _sealed(self) -> array[int]:
