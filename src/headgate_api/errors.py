@@ -27,6 +27,17 @@ class HeadgateError(Exception):
     def __str__(self) -> str:
         return f"{self.message} ({self.detail})" if self.detail else self.message
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As it is, whatever its constructor takes: errors cross from one process to another."""
+        return _with_state, (type(self), self.args, self.__dict__)
+
+
+def _with_state(error: type[HeadgateError], args: tuple[object, ...], state: dict[str, object]) -> HeadgateError:
+    made = error.__new__(error, *args)
+    made.args = args
+    made.__dict__.update(state)
+    return made
+
 
 class FatalError(HeadgateError):
     """A part of the server cannot work until a person has changed something: the server ends with this message."""

@@ -260,8 +260,16 @@ OBJECT_BYTES_MAX: Final = 256 << 10
 """One object's body, in JSON or YAML: Kubernetes' own bound on annotations, more than any filter needs."""
 APPLY_OBJECTS_MAX: Final = 256
 """Objects of one request that applies several: one transaction, for which other writers wait some 50 ms."""
+APPLIES_AT_ONCE_MAX: Final = 3
+"""Such requests of one `headgate apply` that are under way: one is checked, one stored, one comes."""
 APPLY_BYTES_MAX: Final = 4 << 20
 """The body of one; an object in it may be as large as one that comes alone."""
+VALIDATOR_PROCESSES_MAX: Final = 8
+"""Processes that validate the objects of such requests, one a core; some 60 MB each while there are any."""
+VALIDATOR_PROCESSES_DOCUMENTS_MIN: Final = 64
+"""Objects of one request for which they are started."""
+VALIDATOR_PROCESSES_IDLE_S: Final = 30.0
+"""How long they stay when nothing comes."""
 OBJECT_DEPTH_MAX: Final = 32
 """Nesting of an object's body; Knative's objects nest six deep."""
 OBJECT_NODES_MAX: Final = 20_000

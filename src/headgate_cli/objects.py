@@ -6,18 +6,20 @@ import base64
 import json
 import sys
 import textwrap
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 import typer
 
 from headgate_api.errors import InvalidInputError
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
-from headgate_api.limits import APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, MANIFEST_BYTES_MAX
+from headgate_api.limits import APPLIES_AT_ONCE_MAX, APPLY_BYTES_MAX, APPLY_OBJECTS_MAX, MANIFEST_BYTES_MAX
 from headgate_api.objects.bodies import MERGE_PATCH, is_namespace, kind_of
 from headgate_api.objects.kinds import (
     APPLIED_TOGETHER,
@@ -267,36 +269,63 @@ class _Wanted:
     body: dict[str, Any]
     encoded: msgspec.Raw | None
 
+    @property
+    def name(self) -> tuple[Kind, str, str]:
+        """What no other object has."""
+        metadata = self.body.get("metadata")
+        return self.kind, self.namespace, str(metadata.get("name")) if isinstance(metadata, dict) else ""
 
-def _applied(
-    server: str, documents: Iterable[Document], namespace: str
-) -> Iterator[tuple[Document, str | InvalidInputError]]:
+
+_Answer: TypeAlias = "tuple[Document, str | InvalidInputError]"
+"""A document, and what is to be said of it, or why it was refused."""
+
+
+def _applied(server: str, documents: Iterable[Document], namespace: str) -> Iterator[_Answer]:
     """Creates or updates objects in their order; labels and annotations are added to.
 
-    Yields each document with what is to be said of it, or why it was refused. `namespace` is for those that name none.
+    `namespace` is for those that name none. Of objects that go together several requests are under way at once: the
+    server checks those of one while it stores those of another.
     """
+    under_way: deque[Future[list[_Answer]]] = deque()
+    names: set[tuple[Kind, str, str]] = set()
+    with ThreadPoolExecutor(APPLIES_AT_ONCE_MAX) as threads:
+        for turn in _turns(documents, namespace):
+            theirs = set() if isinstance(turn, Document) else {one.name for one in turn}
+            if isinstance(turn, Document) or not names.isdisjoint(theirs):
+                while under_way:
+                    yield from under_way.popleft().result()
+                names.clear()
+            if isinstance(turn, Document):
+                yield _sent_alone(server, turn, namespace)
+                continue
+            if len(under_way) == APPLIES_AT_ONCE_MAX:
+                yield from under_way.popleft().result()
+            under_way.append(threads.submit(_sent, server, turn, namespace))
+            names |= theirs
+        while under_way:
+            yield from under_way.popleft().result()
+
+
+def _turns(documents: Iterable[Document], namespace: str) -> Iterator[list[_Wanted] | Document]:
+    """What one request holds of objects that go together, and each document that goes alone."""
     waiting: list[_Wanted] = []
     size = 0
     for document in documents:
         one: _Wanted | None = None
-        wrong: InvalidInputError | None = None
-        try:
+        with suppress(InvalidInputError):  # it is raised again, and said, when the document is sent
             one = None if is_namespace(document.value) else _wanted(document, namespace)
-        except InvalidInputError as error:
-            wrong = error
-        if one is None:
-            yield from _sent(server, waiting)
-            waiting, size = [], 0
-            yield document, wrong or _sent_namespace(server, document)
-            continue
-        more = len(bytes(one.encoded)) + 1 if one.encoded is not None else 0
+        more = len(bytes(one.encoded)) + 1 if one is not None and one.encoded is not None else 0
         fits = size + more + _ENVELOPE_BYTES <= APPLY_BYTES_MAX and len(waiting) < APPLY_OBJECTS_MAX
-        if waiting and not (fits and _go_together(waiting[0], one)):
-            yield from _sent(server, waiting)
+        if waiting and not (more and fits and one is not None and _go_together(waiting[0], one)):
+            yield waiting
             waiting, size = [], 0
-        waiting.append(one)
-        size += more
-    yield from _sent(server, waiting)
+        if one is None or one.encoded is None:
+            yield document
+        else:
+            waiting.append(one)
+            size += more
+    if waiting:
+        yield waiting
 
 
 def _label(kind: Kind, name: str) -> str:
@@ -304,8 +333,7 @@ def _label(kind: Kind, name: str) -> str:
 
 
 def _go_together(first: _Wanted, other: _Wanted) -> bool:
-    together = first.encoded is not None and other.encoded is not None
-    return together and (first.kind, first.namespace) == (other.kind, other.namespace)
+    return (first.kind, first.namespace) == (other.kind, other.namespace)
 
 
 def _wanted(document: Document, namespace: str) -> _Wanted:
@@ -326,21 +354,24 @@ def _wanted(document: Document, namespace: str) -> _Wanted:
         raise InvalidInputError(f"the object holds a value that JSON cannot hold: {error}") from error
 
 
-def _sent(server: str, wanted: Sequence[_Wanted]) -> Iterator[tuple[Document, str | InvalidInputError]]:
+def _sent(server: str, wanted: Sequence[_Wanted], namespace: str) -> list[_Answer]:
     """Sends what goes in one request; one by one what was refused as a whole: each has its own answer then.
 
     It is for who may change these objects, but not all of the namespace.
     """
-    if wanted and wanted[0].encoded is not None:
-        with suppress(ApiRefusedError):
-            answers = _sent_together(server, wanted)
-            yield from zip((one.document for one in wanted), answers, strict=True)
-            return
-    for one in wanted:
-        try:
-            yield one.document, _sent_alone(server, one)
-        except InvalidInputError as error:  # not that there is no server
-            yield one.document, error
+    with suppress(ApiRefusedError):
+        answers = _sent_together(server, wanted)
+        return list(zip((one.document for one in wanted), answers, strict=True))
+    return [_sent_alone(server, one.document, namespace) for one in wanted]
+
+
+def _sent_alone(server: str, document: Document, namespace: str) -> _Answer:
+    try:
+        if is_namespace(document.value):
+            return document, _sent_namespace(server, document)
+        return document, _sent_object(server, _wanted(document, namespace))
+    except InvalidInputError as error:  # not that there is no server
+        return document, error
 
 
 def _sent_together(server: str, wanted: Sequence[_Wanted]) -> list[str | InvalidInputError]:
@@ -351,21 +382,18 @@ def _sent_together(server: str, wanted: Sequence[_Wanted]) -> list[str | Invalid
     return [_said(kind, item) for item in answer["items"]]
 
 
-def _sent_namespace(server: str, document: Document) -> str | InvalidInputError:
+def _sent_namespace(server: str, document: Document) -> str:
     """Create a namespace, or add its labels and annotations to those of the one that is there."""
     body: dict[str, Any] = dict(document.value) if isinstance(document.value, dict) else {}
     metadata = body.get("metadata")
     given = metadata if isinstance(metadata, dict) else {}
-    try:
-        path = _namespace_path(document)
-        old = request(server, "GET", path, missing_ok=True)
-        if old is None:
-            request(server, "POST", f"{path.rpartition('/')[0]}?{_MANAGER}", body=body)
-            return f"namespace/{given['name']} created"
-        change = {"metadata": {field: given[field] for field in ("labels", "annotations") if given.get(field)}}
-        new = request(server, "PATCH", f"{path}?{_MANAGER}", body=change, content_type=MERGE_PATCH)
-    except InvalidInputError as error:  # not that there is no server
-        return error
+    path = _namespace_path(document)
+    old = request(server, "GET", path, missing_ok=True)
+    if old is None:
+        request(server, "POST", f"{path.rpartition('/')[0]}?{_MANAGER}", body=body)
+        return f"namespace/{given['name']} created"
+    change = {"metadata": {field: given[field] for field in ("labels", "annotations") if given.get(field)}}
+    new = request(server, "PATCH", f"{path}?{_MANAGER}", body=change, content_type=MERGE_PATCH)
     same = new["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"]
     return f"namespace/{given['name']} {'unchanged' if same else 'configured'}"
 
@@ -390,7 +418,7 @@ def _said(kind: Kind, item: dict[str, Any]) -> str | InvalidInputError:
     return f"{_label(kind, item['name'])} {item['outcome']}"
 
 
-def _sent_alone(server: str, one: _Wanted) -> str:
+def _sent_object(server: str, one: _Wanted) -> str:
     kind, body = one.kind, one.body
     metadata: dict[str, Any] = body["metadata"] if isinstance(body.get("metadata"), dict) else {}
     name = str(metadata.get("name") or "")

@@ -10,8 +10,8 @@ import msgspec
 
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.inspect.lint import lint_view
-from headgate.objects.api.admission import placed, plan_of, with_defaults
 from headgate.objects.api.bootstrap import problems_of
+from headgate.objects.api.validator import placed, plan_of, with_defaults
 from headgate.objects.kinds.decode import decode_object
 from headgate.objects.kinds.validate import filter_cause
 from headgate.objects.store.plans import filter_compiler

@@ -157,7 +157,7 @@ def _listener(listens: ListenAddress) -> Listener:
     if any(address.is_unspecified for address in addresses):
         return Listener("", port, _is_local, takes_events)
     literal = {address_of(host)} - {None}  # nothing of a name
-    return Listener("" if addresses == literal else host, port, lambda address: address in addresses, takes_events)
+    return Listener("" if addresses == literal else host, port, addresses.__contains__, takes_events)
 
 
 def _addresses(host: str, port: int, flags: int = 0) -> Iterator[Address]:

@@ -1,27 +1,21 @@
-"""Admission: decode, set defaults, compile the filter, validate; then create, replace, patch, apply.
+"""Admission: validate a document, then create, replace, patch or apply its object.
 
 The API, manifests and tests all come in here; the store behind it trusts what it is given.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-import msgspec
-
-from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.filter.tools.advice import NEVER_TRUE, advice, is_never_true
 from headgate.objects.api.grants import Grants
-from headgate.objects.kinds.credentials import secret_with_defaults
+from headgate.objects.api.validator import Validated, Validator, with_defaults, without_filter
 from headgate.objects.kinds.decode import Decoded, check_shape, decode_object
 from headgate.objects.kinds.egress import UrlPolicy
-from headgate.objects.kinds.event_policies import policy_with_defaults
 from headgate.objects.kinds.managers import (
     MANIFESTS,
     Manager,
@@ -36,20 +30,12 @@ from headgate.objects.kinds.managers import (
     with_metadata,
 )
 from headgate.objects.kinds.patches import DocumentChange, change_of, patched
-from headgate.objects.kinds.quotas import not_counted_causes, quota_with_defaults
-from headgate.objects.kinds.rbac_rules import bound
-from headgate.objects.kinds.specs import compiler_input, keeps_filter_errors, order_warning
 from headgate.objects.kinds.validate import (
     change_causes,
-    filter_cause,
-    object_causes,
     refuse_erased_filter,
-    scan_warning,
 )
-from headgate.objects.store.plans import FilterCompiler
 from headgate.objects.store.store import Store
 from headgate_api.errors import InvalidInputError
-from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_api.objects.bodies import MERGE_PATCH, FieldValidation, kind_of
 from headgate_api.objects.errors import (
     AlreadyExistsError,
@@ -59,25 +45,9 @@ from headgate_api.objects.errors import (
     StaleObjectError,
 )
 from headgate_api.objects.kinds import (
-    BROKER_CLASS,
-    BROKER_CLASS_ANNOTATION,
-    BROKER_LABEL,
-    FILTER_ANNOTATION,
-    FILTERS_ANNOTATION,
-    Broker,
-    ClusterRole,
-    ClusterRoleBinding,
-    EventPolicy,
-    EventType,
     Kind,
     Object,
     ObjectKey,
-    RbacRole,
-    ResourceQuota,
-    RoleBinding,
-    Routed,
-    Secret,
-    Trigger,
     key_of,
 )
 
@@ -113,15 +83,14 @@ class Admission:
         not_counted: Collection[str] = (),
     ) -> None:
         self.store = store
-        self._not_counted = not_counted
-        self._policy = policy
+        self.validator = Validator(store.compiler, policy, not_counted)
         self._grants = grants or Grants(store, policy)
 
     def create(
         self, kind: Kind, document: object, how: WriteOptions = _PLAIN, *, namespace: str | None = None
     ) -> Admitted:
         """Store a new object; without a namespace from the request it is the document's, else `default`."""
-        return self._create(*self.admit(kind, document, namespace, None, how.validation), None, how)
+        return self._create(*self.validator.validate(kind, document, namespace, None, how.validation), None, how)
 
     def _create(
         self, decoded: Decoded, plan: CompiledFilter | None, managers: Managers | None, how: WriteOptions
@@ -180,14 +149,14 @@ class Admission:
     def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
         """Checks a document as far as that needs no store; says where it would be stored."""
         kind = kind_of(document)
-        meta = self.admit(kind, document, namespace, None, FieldValidation.STRICT)[0].obj.metadata
+        meta = self.validator.validate(kind, document, namespace, None, FieldValidation.STRICT)[0].obj.metadata
         return ObjectKey(kind, meta.namespace, meta.name)
 
     def review(
         self, kind: Kind, document: Mapping[str, object], before: object, *, namespace: str | None = None
     ) -> tuple[str, ...]:
         """Judge an object that another store keeps, beside the one that it replaces; unknown fields get a warning."""
-        decoded, _ = self.admit(kind, document, namespace, None, FieldValidation.WARN)
+        decoded, _ = self.validator.validate(kind, document, namespace, None, FieldValidation.WARN)
         if before is not None:
             try:
                 old = decode_object(kind, before, field_validation=FieldValidation.IGNORE).obj
@@ -200,7 +169,7 @@ class Admission:
     def apply(self, document: object, *, namespace: str | None = None, dry_run: bool = False) -> Admitted:
         """Create the object, or give the stored one this spec, and these labels and annotations beside its own."""
         how = WriteOptions(MANIFESTS, dry_run=dry_run)
-        decoded, plan = self.admit(kind_of(document), document, namespace, None, how.validation)
+        decoded, plan = self.validator.validate(kind_of(document), document, namespace, None, how.validation)
         try:
             return self._change(key_of(decoded.obj), lambda old: (kept_of(old, decoded), plan, None), how)
         except ObjectNotFoundError:
@@ -234,44 +203,8 @@ class Admission:
         version = obj.metadata.resource_version or old.metadata.resource_version
         return with_metadata(obj, resource_version=version)
 
-    def _admitted(self, key: ObjectKey, document: object, how: WriteOptions) -> tuple[Decoded, CompiledFilter | None]:
-        return self.admit(key.kind, document, key.namespace, key.name, how.validation)
-
-    def admit(
-        self, kind: Kind, document: object, namespace: str | None, name: str | None, validation: FieldValidation
-    ) -> tuple[Decoded, CompiledFilter | None]:
-        """A document as an object that may be stored, as far as that needs no store, and its compiled filter."""
-        decoded = decode_object(kind, document, field_validation=validation)
-        obj = with_defaults(placed(decoded.obj, namespace, name))
-        causes = list(object_causes(obj, self._policy))
-        if isinstance(obj, ResourceQuota):
-            causes += not_counted_causes(obj, self._not_counted)
-        plan, hint = None, ""
-        try:
-            plan = self._plan(obj)
-        except InvalidInputError as error:
-            causes.append(filter_cause(error, obj))
-            hint = error.hint
-        if causes:
-            raise InvalidObjectError(tuple(causes), kind=kind, name=obj.metadata.name, hint=hint)
-        if isinstance(obj, Routed):
-            advised = tuple(one.message for one in advice(obj.spec.filter, obj.spec.filters))
-            if plan is not None and is_never_true(plan):
-                advised = (NEVER_TRUE.message, *advised)
-            decoded = replace(decoded, warnings=decoded.warnings + advised + scan_warning(plan) + order_warning(obj))
-        return replace(decoded, obj=obj), plan
-
-    def _plan(self, obj: Object) -> CompiledFilter | None:
-        if isinstance(obj, EventPolicy):
-            self.store.compiler.compile(None, obj.spec.filters)  # fronts do it again: nothing is matched by it
-        return plan_of(obj, self.store.compiler) if isinstance(obj, Routed) else None
-
-
-def plan_of(obj: Routed, compiler: FilterCompiler) -> CompiledFilter:
-    """The filter of an object with its defaults, compiled; InvalidInputError."""
-    compiled = compiler.compile(*compiler_input(obj))
-    keeps = isinstance(obj, Trigger) and keeps_filter_errors(obj.spec.delivery)
-    return preserve_errors(compiled) if keeps else compiled
+    def _admitted(self, key: ObjectKey, document: object, how: WriteOptions) -> Validated:
+        return self.validator.validate(key.kind, document, key.namespace, key.name, how.validation)
 
 
 def kept_of(old: Object, decoded: Decoded) -> Decoded:
@@ -299,61 +232,3 @@ def outcome_of(old: Object | None, new: Object) -> str:
     # Not the resourceVersion: a status may have been written in between.
     said = attrgetter("generation", "labels", "annotations")
     return "unchanged" if said(new.metadata) == said(old.metadata) else "configured"
-
-
-# --- defaults -------------------------------------------------------------------------------------
-
-
-_SUFFIX_BYTES: Final = 4
-"""Of `generateName`: eight hexadecimal digits."""
-BROKER_DEFAULT: Final = "default"
-"""The broker, of the object's own namespace, of a trigger or subscription that names none (Broker specification)."""
-
-
-def with_defaults(obj: Object) -> Object:
-    """The object with its defaults, and with the labels and annotations that are the server's."""
-    match obj:
-        case Broker():
-            return with_metadata(obj, annotations={BROKER_CLASS_ANNOTATION: BROKER_CLASS} | obj.metadata.annotations)
-        case Secret():
-            return secret_with_defaults(obj)
-        case ResourceQuota():
-            return quota_with_defaults(obj)
-        case EventPolicy():
-            return policy_with_defaults(obj)
-        case RoleBinding() | ClusterRoleBinding():
-            return bound(obj)
-        case RbacRole() | ClusterRole() | EventType():
-            return obj
-    broker = obj.spec.broker or BROKER_DEFAULT
-    annotations = without_filter(obj.metadata.annotations)
-    if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:
-        annotations[FILTER_ANNOTATION] = msgspec.json.encode(obj.spec.filter).decode()
-    if obj.spec.filters:
-        annotations[FILTERS_ANNOTATION] = msgspec.json.encode(obj.spec.filters).decode()
-    routed = msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, broker=broker))
-    return with_metadata(routed, annotations=annotations, labels=obj.metadata.labels | {BROKER_LABEL: broker})
-
-
-def without_filter(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Annotations without the server's copies of filters."""
-    return {key: value for key, value in annotations.items() if key not in (FILTER_ANNOTATION, FILTERS_ANNOTATION)}
-
-
-def placed(obj: Object, namespace: str | None, name: str | None) -> Object:
-    """The object with the namespace and name of the request."""
-    meta = obj.metadata
-    if namespace is not None and meta.namespace not in ("", namespace):
-        raise MalformedObjectError(
-            f"the namespace of the provided object does not match the namespace sent on the request "
-            f"({meta.namespace!r} is not {namespace!r})"
-        )
-    if name is not None and meta.name not in ("", name):
-        raise MalformedObjectError(f"the name of the object ({meta.name}) does not match the name on the URL ({name})")
-    if not Kind(obj.kind).is_namespaced and meta.namespace:
-        raise MalformedObjectError(f"the object lies in no namespace, and metadata.namespace is {meta.namespace!r}")
-    given = name or meta.name
-    if not given and meta.generate_name:
-        given = meta.generate_name + secrets.token_hex(_SUFFIX_BYTES)
-    place = (namespace or meta.namespace or NAMESPACE_DEFAULT) if Kind(obj.kind).is_namespaced else ""
-    return with_metadata(obj, namespace=place, name=given)

@@ -91,13 +91,15 @@ class ControlApi:
         self._admission = Admission(store, policy, self._grants, not_counted=not_counted)
         self._clock_s = clock_s
         self._feed = ChangeFeed(store)
+        self._together = TogetherApi(self._admission, self._grants)
         self._propagation = Propagation(store, self._feed)
         self.app = Starlette(routes=list(self._routes()), exception_handlers=ERROR_HANDLERS)
         self.app.router.redirect_slashes = False
 
     def close(self) -> None:
-        """End all watches, so that the server can stop."""
+        """End all watches, and the processes that validate, so that the server can stop."""
         self._feed.close()
+        self._together.close()
 
     def _routes(self) -> Iterator[Route]:
         for kind in Kind:  # first, as a route costs what is before it
@@ -122,7 +124,7 @@ class ControlApi:
             yield Route(path, _static(_no_events), methods=["GET"])
         yield from self._propagation.routes()
         yield from AdmissionWebhook(self._admission).routes()
-        yield from TogetherApi(self._admission, self._grants).routes()
+        yield from self._together.routes()
         yield from IdentityApi(self._store).routes()
         yield from self._store.handshakes.routes()
 

@@ -167,7 +167,7 @@ _DECODERS: Final[dict[str, Callable[[bytes, FieldValidation], Read]]] = {
 
 
 async def decoded(request: Request, body: bytes, validation: FieldValidation = FieldValidation.STRICT) -> Read:
-    """The body as a document, YAML or JSON by its media type, within the bounds of an object.
+    """The body as a document, YAML or JSON by its media type, within the bounds of an object; small JSON at once.
 
     `validation` says what a member does that an object has twice; in YAML it is always refused.
     """
@@ -178,6 +178,8 @@ async def decoded(request: Request, body: bytes, validation: FieldValidation = F
         check_shape(read.document)
         return read
 
+    if decode is decode_json and is_light(body):
+        return work()
     return await asyncio.get_running_loop().run_in_executor(_thread(request), work)
 
 

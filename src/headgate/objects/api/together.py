@@ -23,6 +23,7 @@ from headgate.objects.api.admission import WRITE_ATTEMPTS_MAX, Admission, Admitt
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import Handler, in_thread, json_response, read_body
 from headgate.objects.api.queries import write_options
+from headgate.objects.api.validator_processes import ValidatorProcesses
 from headgate.objects.kinds.decode import Decoded
 from headgate.objects.kinds.kube_status import Status, failure_of
 from headgate.objects.kinds.managers import Manager, WriteOptions
@@ -75,8 +76,13 @@ class TogetherApi:
 
     def __init__(self, admission: Admission, grants: Grants) -> None:
         self._admission = admission
+        self._validators = ValidatorProcesses(admission.validator)
         self._store = admission.store
         self._grants = grants
+
+    def close(self) -> None:
+        """No call may come any more."""
+        self._validators.close()
 
     def apply(self, kind: Kind, documents: Sequence[object], how: WriteOptions, *, namespace: str) -> list[Result]:
         """Apply documents in their order, all of a kind on which no other object's admission depends.
@@ -86,12 +92,12 @@ class TogetherApi:
         """
         results: dict[int, Result] = {}
         waiting: list[_Waiting] = []
-        for place, document in enumerate(documents):
-            try:
-                decoded, plan = self._admission.admit(kind, document, namespace, None, how.validation)
-                waiting.append(_Waiting(place, key_of(decoded.obj), document, decoded, plan))
-            except HeadgateError as error:
-                results[place] = _of_one(error)
+        validated = self._validators.each(kind, documents, namespace, how.validation)
+        for place, (document, found) in enumerate(zip(documents, validated, strict=True)):
+            if isinstance(found, HeadgateError):
+                results[place] = _of_one(found)
+            else:
+                waiting.append(_Waiting(place, key_of(found[0].obj), document, *found))
         while waiting:
             first = {one.key: one for one in reversed(waiting)}  # of a name that is there twice the second one waits
             turn = sorted(first.values(), key=lambda one: one.place)
