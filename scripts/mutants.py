@@ -64,6 +64,15 @@ class Mutant:
 
 # fmt: off
 MUTANTS: Final = (
+    Mutant("window-forgotten", "ingress/deduplication.py", "is not None and found[1] >= since_us", "is not None",
+           "an event that comes after its window is left out", "tests/ingress/test_deduplication.py"),
+    Mutant("half-a-hash", "ingress/deduplication.py", "while at > 0 and at % HASH_BYTES:", "while False:",
+           "the end of one hash and the beginning of the next one are a third one",
+           "tests/ingress/test_deduplication.py"),
+    Mutant("twice-in-a-chunk", "ingress/deduplication.py", "row = earlier.setdefault(hash_, new)", "row = new",
+           "an event that is in a chunk twice is stored twice", "tests/ingress/test_deduplication.py"),
+    Mutant("lost-and-silent", "ingress/deduplication.py", "self._lack(windows, chunk.append_time_us)", "pass",
+           "a log that has lost some of a window promises it all the same", "tests/ingress/test_deduplication.py"),
     Mutant("forged-root", "event/hops.py", "ATTRIBUTES: Final = (HOPS, ROOT)", "ATTRIBUTES: Final = (HOPS,)",
            "a producer may send the root of an event, which is the broker's own", "tests/ingress/test_hops.py"),
     Mutant("decoded-twice", "headgate_api/event/http.py", "value = unquote_to_bytes(value)",

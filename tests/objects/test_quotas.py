@@ -230,7 +230,7 @@ def test_the_status_says_what_processes_hold_and_follows_it(admission: Admission
 
 
 def test_a_limit_that_a_deployment_cannot_hold_is_refused_with_the_reason(store: Store) -> None:
-    admission = Admission(store, not_counted=NOT_ON_KAFKA)
+    admission = Admission(store, on_kafka=True)
     for resource in NOT_ON_KAFKA:
         with pytest.raises(InvalidObjectError, match="no server of a deployment on Kafka knows") as caught:
             admission.create(Kind.RESOURCE_QUOTA, limiting(resource, 1))

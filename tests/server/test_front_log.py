@@ -62,9 +62,10 @@ async def send(log: FrontLog, producer: str, first: int, *events: Event) -> int:
     producing = await log.producers.open(BROKER.identity, producer)
     try:
         intake = intake_of(log)
-        return await intake.store(
+        stored = await intake.store(
             BROKER, events, 1_000, started_s=intake.clock_s(), producing=producing, first=first, protocol="grpc"
         )
+        return stored.before
     finally:
         log.producers.close(producing)
 

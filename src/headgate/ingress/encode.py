@@ -67,11 +67,15 @@ def encode(groups: Sequence[Entries | Forwarded]) -> Encoded:
     values: list[str | None] = []
     also: list[str | None] = []
     sizes: defaultdict[str, int] = defaultdict(int)
+    windows: dict[str, int] = {}
     for each in groups:
         if isinstance(each, Entries):
             _add_values(each, values, also)
             sizes[namespace_of(each.broker)] += each.size_bytes
+            if each.rule.window_us:
+                windows[each.broker] = each.rule.window_us
         else:
+            windows |= each.chunk.windows
             values += each.chunk.filter_values
             also += each.chunk.also
             for namespace, size_bytes in each.chunk.sizes.items():
@@ -85,6 +89,7 @@ def encode(groups: Sequence[Entries | Forwarded]) -> Encoded:
         bloom_bytes=max(rule.bloom_bytes or BLOOM_BYTES_MIN for rule in rules),
         codec=max(rule.codec or Codec.NONE for rule in rules),
         sizes=sizes,
+        windows=windows,
     )
 
 

@@ -30,7 +30,7 @@ from headgate.ingress.encode import Entries, Forwarded
 from headgate.ingress.producers import Producers
 from headgate.log.errors import LogUnavailableError
 from headgate.log.format import Codec
-from headgate.log.group_commit import ChunkCommit
+from headgate.log.group_commit import ChunkCommit, Sifted
 from headgate.log.writer import Encoded
 from headgate_api.errors import HeadgateError
 from headgate_api.limits import FRONT_LINK_BYTES_MAX, FRONT_LINK_S_MAX
@@ -40,7 +40,7 @@ _LENGTHS: Final = struct.Struct("<II")
 
 
 class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
-    """Store a chunk, see `log.writer.Encoded`; `sizes` is about its bytes, by namespace."""
+    """Store a chunk, see `log.writer.Encoded`; `sizes` is about its bytes, by namespace, `windows` by broker."""
 
     front: int
     epoch: int
@@ -50,6 +50,7 @@ class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
     bloom_bytes: int | None
     codec: Codec | None
     sizes: dict[str, int] = {}
+    windows: dict[str, int] = {}
 
 
 class AskProducer(msgspec.Struct, array_like=True, tag=1, frozen=True):
@@ -66,6 +67,8 @@ class FrontAnswer(msgspec.Struct, array_like=True, frozen=True):
 
     problem: str = ""  # why nothing was done, empty when it was
     first: int = 0  # offset of the chunk's first event
+    offsets: list[int] = []  # of each of its events, where some were stored before; else empty
+    was_there: list[bool] = []
     newest: dict[int, int] = {}  # the producer's newest number by partition
 
 
@@ -124,7 +127,7 @@ class RemotePartition:
         self._partition = partition
         self._connection = FrontConnection(owner.socket)
 
-    def append(self, chunk: Encoded) -> int:
+    def append(self, chunk: Encoded) -> int | Sifted:
         """Raises FrontUnavailableError when it is not known to be stored."""
         message = AppendChunk(
             self._owner.front,
@@ -135,9 +138,11 @@ class RemotePartition:
             chunk.bloom_bytes,
             chunk.codec,
             dict(chunk.sizes),
+            dict(chunk.windows),
         )
         try:
-            return self._connection.call(message, chunk.batch.serialize()).first
+            answer = self._connection.call(message, chunk.batch.serialize())
+            return Sifted(answer.offsets, answer.was_there) if answer.offsets else answer.first
         except FrontUnavailableError:
             self._owner.renew()
             raise
@@ -217,7 +222,7 @@ class FrontOwner:
         self._producers = producers
         self._open: set[asyncio.StreamWriter] = set()
         self._epochs: dict[int, int] = {}
-        self._under_way: defaultdict[int, set[asyncio.Future[int]]] = defaultdict(set)
+        self._under_way: defaultdict[int, set[asyncio.Future[int | Sifted]]] = defaultdict(set)
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
@@ -265,6 +270,7 @@ class FrontOwner:
             bloom_bytes=message.bloom_bytes,
             codec=message.codec,
             sizes=message.sizes,
+            windows=message.windows,
         )
         under_way = self._under_way[message.front]
         done = commit.enqueue(Forwarded(chunk), len(body))
@@ -272,7 +278,10 @@ class FrontOwner:
         under_way.add(done)
         done.add_done_callback(under_way.discard)
         try:
-            return FrontAnswer(first=await done)
+            stored = await done
+            if isinstance(stored, Sifted):
+                return FrontAnswer(offsets=list(stored.offsets), was_there=list(stored.was_there))
+            return FrontAnswer(first=stored)
         except HeadgateError as error:
             return FrontAnswer(error.message)
 

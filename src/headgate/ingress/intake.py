@@ -12,7 +12,7 @@ from headgate.auth.user import User
 from headgate.event.hops import ATTRIBUTES, NO_LINEAGE, Descendants, Lineage, forgery, with_lineage
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.event_gate import EventGate
-from headgate.ingress.partitions import EventPartitions
+from headgate.ingress.partitions import EventPartitions, Stored
 from headgate.ingress.producers import Producing
 from headgate.ingress.publish_quota import PublishQuotas
 from headgate.objects.kinds.specs import ServedBroker
@@ -123,8 +123,8 @@ class Intake:
         protocol: Protocol = "http",
         producing: Producing | None = None,
         first: int = 0,
-    ) -> int:
-        """Stores the events of one request; returns, once all of them are on disk, how many were stored before.
+    ) -> Stored:
+        """Stores the events of one request; returns once all of them are on disk.
 
         At most PUBLISH_EVENTS_MAX events are enqueued before anything is awaited; others may wait for other requests.
         `size_bytes` is about the memory that they take while they wait, `started_s` is by `clock_s`, `trace` the
@@ -152,11 +152,11 @@ class Intake:
         if quota is not None:
             quota.take(len(events), size_bytes)
         try:
-            before = 0
             if producing is None:
-                await self._partitions.store(broker, events, size_bytes)
+                stored = await self._partitions.store(broker, events, size_bytes)
             else:
                 before = await self._partitions.store_numbered(producing, broker.rule, first, events, size_bytes)
+                stored = Stored(before)
         except HeadgateError as error:
             if tree:
                 self._descendants.give_back(tree, len(events))
@@ -167,12 +167,13 @@ class Intake:
             raise
         if span is not None:
             span.end(_answered(protocol, HTTPStatus.ACCEPTED))
+        new = len(events) - stored.before
         if quota is not None:
-            quota.stored(len(events) - before, size_bytes)
-        EVENTS_ACCEPTED.inc(len(events) - before)
-        BROKER_EVENTS_ACCEPTED.labels(path_of(broker.identity)).inc(len(events) - before)
+            quota.stored(new, size_bytes)
+        EVENTS_ACCEPTED.inc(new)
+        BROKER_EVENTS_ACCEPTED.labels(path_of(broker.identity)).inc(new)
         STORE_SECONDS.observe(self.clock_s() - started_s)
-        return before
+        return stored
 
     def _span(
         self, tracing: Tracing, broker: str, protocol: Protocol, events: Sequence[Event], trace: Mapping[str, str]

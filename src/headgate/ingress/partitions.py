@@ -1,7 +1,8 @@
 """Partitioning: which partition an event goes to, and when it is stored, in our own log or elsewhere.
 
 An event with the extension `partitionkey` goes to the partition of its key's hash, always. One without goes to the
-partition of its producer's name, when that numbers its events, else to the partition whose turn it is. Under load a
+partition of its source and id where its broker stores it once, to that of its producer's name when that numbers its
+events, else to the partition whose turn it is. Under load a
 turn lasts longer than a request, as Kafka's sticky partitioner does it: what comes together shares a chunk, and a chunk
 costs more than its events.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import xxhash
@@ -18,7 +20,7 @@ import xxhash
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.producers import NumberedEntries, Producing, produced
-from headgate.log.group_commit import SubmitChain
+from headgate.log.group_commit import Sifted, SubmitChain
 from headgate.objects.kinds.specs import LogRule, ServedBroker
 from headgate.shares import FairPlaces
 from headgate_api import limits
@@ -37,8 +39,10 @@ class EventAppender(Protocol):
     tests holds both to what is said here (`tests/backend/contract.py`).
     """
 
-    async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
+    async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int] | Sifted]:
         """Stores the events of one request, by partition; returns their offsets in order when all are durable.
+
+        They are `Sifted` where the rule of their broker has a window and some of them were there before.
 
         Waits for nothing before it has them. They can be read then. In Kafka a batch can be read some milliseconds
         later: Kafka writes the end of a transaction into its partitions after it has answered for it.
@@ -68,8 +72,8 @@ class EventAppender(Protocol):
 class EventLog(Protocol):
     """What ingress needs of a partition of the embedded log; `ChunkCommit` is one."""
 
-    def enqueue(self, items: Entries, size_bytes: int, chain: SubmitChain | None = None) -> Awaitable[int]:
-        """Stores events, all or none; done, with the offset of the first one, once they are on disk."""
+    def enqueue(self, items: Entries, size_bytes: int, chain: SubmitChain | None = None) -> Awaitable[int | Sifted]:
+        """Stores events, all or none; done, with what `ChunkCommit` gives, once they are on disk."""
 
     async def close(self) -> None:
         """Stores what waits, and takes nothing more; idempotent."""
@@ -117,29 +121,29 @@ class EmbeddedAppender:
         self._commits = commits
         self._waiting = [WaitingEvents() for _ in commits]
 
-    async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
+    async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int] | Sifted]:
         if len(parts) == 1:  # nearly always, and waiting for one is much cheaper than for a list
             ((partition, entries),) = parts.items()
             waiting, broker, count = self._waiting[partition], entries.broker, len(entries)
             size = waiting.enter(broker, count, size_bytes)
             try:
-                first = await self._commits[partition].enqueue(entries, size_bytes)
+                stored = await self._commits[partition].enqueue(entries, size_bytes)
             finally:
                 waiting.leave(broker, size)
-            return {partition: range(first, first + count)}
+            return {partition: _offsets(stored, count)}
         total = sum(len(entries) for entries in parts.values())
         with ExitStack() as stack:
             self._enter(stack, parts, size_bytes, total)
             # Each part is charged its share; the shares need not be exact, only their sum.
-            firsts = await all_stored(
+            every = await all_stored(
                 [
                     self._commits[partition].enqueue(entries, size_bytes * len(entries) // total)
                     for partition, entries in parts.items()
                 ]
             )
         return {
-            partition: range(first, first + len(entries))
-            for (partition, entries), first in zip(parts.items(), firsts, strict=True)
+            partition: _offsets(stored, len(entries))
+            for (partition, entries), stored in zip(parts.items(), every, strict=True)
         }
 
     async def append_numbered(
@@ -173,9 +177,25 @@ class EmbeddedAppender:
             await commit.close()
 
 
+def _offsets(stored: int | Sifted, count: int) -> Sequence[int] | Sifted:
+    return range(stored, stored + count) if isinstance(stored, int) else stored
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The events of a request are on disk: `before` of them were so before; of a single event, the place."""
+
+    before: int = 0
+    place: tuple[int, int] | None = None  # partition and offset
+
+
 def partition_of_key(key: str | bytes, count: int) -> int:
     """The partition of a key: XXH64 of its UTF-8 bytes, modulo the number of partitions."""
     return xxhash.xxh64_intdigest(key.encode() if isinstance(key, str) else key) % count
+
+
+NEW: Final = Stored()
+"""What a broker gives that stores all events."""
 
 
 class EventPartitions:
@@ -197,22 +217,23 @@ class EventPartitions:
     def of_key(self, key: str) -> int:
         return partition_of_key(key, self._count)
 
-    async def store(self, broker: ServedBroker, events: Sequence[Event], size_bytes: int) -> None:
+    async def store(self, broker: ServedBroker, events: Sequence[Event], size_bytes: int) -> Stored:
         """Stores the events of one request; returns when all are on disk. Raises as `EventAppender.append` does."""
         if len(events) == 1:
-            index = self._index(events[0])
+            index = self._index(broker.rule, events[0])
             index = self._in_turn(1) if index is None else index
             parts = {index: Entries(broker.identity, broker.rule, events, size_bytes=size_bytes)}
         else:
             parts = {
                 index: Entries(broker.identity, broker.rule, part, size_bytes=size_bytes * len(part) // len(events))
-                for index, part in self._split(events).items()
+                for index, part in self._split(broker.rule, events).items()
             }
         self._under_way += 1
         try:
-            await self._appender.append(parts, size_bytes)
+            stored = await self._appender.append(parts, size_bytes)
         finally:
             self._under_way -= 1
+        return _of_request(stored) if broker.rule.window_us else NEW
 
     async def store_numbered(
         self, producing: Producing, rule: LogRule, first: int, events: Sequence[Event], size_bytes: int
@@ -226,7 +247,7 @@ class EventPartitions:
         own = self.of_key(producing.producer)
         wanted: dict[int, tuple[list[int], list[Event]]] = {}
         for number, event in enumerate(events, first):
-            index = self._index(event)
+            index = self._index(rule, event)
             index = own if index is None else index
             if not producing.is_stored(index, number):
                 numbers, part = wanted.setdefault(index, ([], []))
@@ -250,20 +271,23 @@ class EventPartitions:
             await self._appender.append_numbered(producing, parts, size_bytes * count // len(events))
         return len(events) - count
 
-    def _split(self, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
-        """Events by partition, in order; those without a key stay together in the partition whose turn it is."""
+    def _split(self, rule: LogRule, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
+        """Events by partition, in order; those that may go to any stay together in the one whose turn it is."""
         turn = self._in_turn(len(events))
-        if self._count == 1 or not may_have_extension(events, _KEY):
+        if self._count == 1 or not (rule.window_us or may_have_extension(events, _KEY)):
             return {turn: events}
         parts: dict[int, list[Event]] = {}
         for event in events:
-            index = self._index(event)
+            index = self._index(rule, event)
             parts.setdefault(turn if index is None else index, []).append(event)
         return parts
 
-    def _index(self, event: Event) -> int | None:
+    def _index(self, rule: LogRule, event: Event) -> int | None:
+        """The partition of an event, None when it may go to any."""
         key = event.extensions.get("partitionkey")
-        return None if key is None or key == "" else self.of_key(canonical(key))
+        if key is not None and key != "":
+            return self.of_key(canonical(key))
+        return self.of_key(f"{event.source}\0{event.id}") if rule.window_us else None
 
     def _in_turn(self, events: int) -> int:
         """The partition of a request whose events have no key."""
@@ -281,8 +305,19 @@ class Partitions(EventPartitions):
         super().__init__(EmbeddedAppender(logs), len(logs), own)
 
 
-async def all_stored(parts: Sequence[Awaitable[int]]) -> list[int]:
-    """Waits for the parts of one request; returns the first offset of each. PartlyStoredError: only some are stored."""
+def _of_request(stored: Mapping[int, Sequence[int] | Sifted]) -> Stored:
+    before, count, place = 0, 0, None
+    for partition, part in stored.items():
+        if isinstance(part, Sifted):
+            before += sum(part.was_there)
+        offsets = part.offsets if isinstance(part, Sifted) else part
+        count += len(offsets)
+        place = partition, offsets[0]
+    return Stored(before, place if count == 1 else None)
+
+
+async def all_stored(parts: Sequence[Awaitable[int | Sifted]]) -> list[int | Sifted]:
+    """Waits for the parts of one request; returns what each gives. PartlyStoredError: only some are stored."""
     if len(parts) == 1:
         return [await parts[0]]
     outcomes = await asyncio.gather(*parts, return_exceptions=True)

@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -69,7 +69,7 @@ class ProducerStreams(Protocol):
     def close(self, producing: Producing) -> None:
         """The stream has ended; what of it is under way is still stored, and waited for by the next one."""
 
-    def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[int]) -> None:
+    def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[Any]) -> None:
         """What a stream has submitted is stored, or will not be."""
 
 
@@ -95,7 +95,7 @@ class Producing:
     user: str = ""
     chain: SubmitChain = field(default_factory=SubmitChain)  # everything that the stream submits is in it
     replaced: asyncio.Event = field(default_factory=asyncio.Event)  # set when another stream has taken its place
-    under_way: set[asyncio.Future[int]] = field(default_factory=set)  # submitted, and not known to be stored or not
+    under_way: set[asyncio.Future[Any]] = field(default_factory=set)  # submitted, and not known to be stored or not
     closed: bool = False
 
     @property
@@ -106,7 +106,7 @@ class Producing:
     def is_stored(self, partition: int, number: int) -> bool:
         return number <= self.newest.get(partition, -1)
 
-    def submitted(self, partition: int, number: int, done: asyncio.Future[int]) -> None:
+    def submitted(self, partition: int, number: int, done: asyncio.Future[Any]) -> None:
         """Events up to this number are on their way to a partition; at once after they were enqueued."""
         self.under_way.add(done)
         done.add_done_callback(lambda _: self.owner.settle(self, partition, number, done))
@@ -193,7 +193,7 @@ class Producers:
         """The partitions of which the numbers are kept: those of `recover`; None before it, for all."""
         self._known = KnownProducers()
         self._open: dict[tuple[str, str], Producing] = {}
-        self._forwarded: set[asyncio.Future[int]] = set()
+        self._forwarded: set[asyncio.Future[Any]] = set()
 
     # --- streams --------------------------------------------------------------------------------------
 
@@ -221,10 +221,10 @@ class Producers:
         """By partition of this front, the newest number of a producer that is stored."""
         return dict(self._known.get((broker, producer), user) or {})
 
-    def forwarded(self, partition: int, batch: pa.RecordBatch, done: asyncio.Future[int]) -> None:
+    def forwarded(self, partition: int, batch: pa.RecordBatch, done: asyncio.Future[Any]) -> None:
         """Events that another front has sent are on their way to a partition; at once after they were enqueued."""
 
-        def settle(done: asyncio.Future[int]) -> None:
+        def settle(done: asyncio.Future[Any]) -> None:
             self._forwarded.discard(done)
             if not done.cancelled() and done.exception() is None:
                 self._recover(partition, batch)
@@ -236,7 +236,7 @@ class Producers:
         producing.closed = True
         self._forget(producing)
 
-    def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[int]) -> None:
+    def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[Any]) -> None:
         producing.under_way.discard(done)
         if not done.cancelled() and done.exception() is None:
             producing.newest[partition] = max(number, producing.newest.get(partition, -1))

@@ -19,6 +19,7 @@ from headgate.event.hops import HOPS_HEADER, NO_LINEAGE, ROOT_HEADER, Lineage, o
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context
 from headgate.ingress.errors import HeadersTooLargeError, MethodNotAllowedError, TooManyHopsError, send_problem
 from headgate.ingress.intake import NO_TRACE, Intake, count_refusal
+from headgate.ingress.partitions import NEW, Stored
 from headgate.ingress.publish_quota import PublishQuotaError, delay_refusal
 from headgate.objects.kinds.egress import published_broker
 from headgate.objects.kinds.specs import ServedBroker
@@ -81,7 +82,7 @@ class Ingress:
             if scope["method"] != "POST":
                 await self._answer_other(scope["method"], headers, send)
                 return
-            was_read = await self._publish(broker, scope, receive, started_s)
+            stored = await self._publish(broker, scope, receive, started_s)
         except PublishQuotaError as error:
             refused = error.with_traceback(None)  # which holds the body
         except HeadgateError as error:
@@ -90,15 +91,15 @@ class Ingress:
             await _refuse(error, send)
             return
         else:
-            if was_read:
-                await send(_ACCEPTED)
+            if stored is not None:
+                await send(_ACCEPTED if stored is NEW else _accepted(stored))
                 await send(_NO_BODY)
             return
         await delay_refusal()
         await _refuse(refused, send)
 
-    async def _publish(self, broker: ServedBroker, scope: Scope, receive: Receive, started_s: float) -> bool:
-        """Reads, checks and stores the events of a request; False when the client left before it had sent them."""
+    async def _publish(self, broker: ServedBroker, scope: Scope, receive: Receive, started_s: float) -> Stored | None:
+        """Reads, checks and stores the events of a request; None when the client left before it had sent them."""
         headers: Headers = scope["headers"]
         head_bytes = 0
         known: dict[bytes, bytes] = {}
@@ -116,14 +117,14 @@ class Ingress:
         self._intake.check_quota(broker)  # before anything of the body is waited for
         message = await receive()
         if message["type"] == "http.disconnect":
-            return False
+            return None
         body: bytes | None = message.get("body", b"")
         if message.get("more_body", False):
             namespace, sender = namespace_of(broker.identity), scope.get(USER, ANONYMOUS).name
             with self._bodies.held(namespace, sender, len(body or b"")) as grow:
                 body = await _read_on(body or b"", receive, limit_bytes, grow)
         if body is None:
-            return False
+            return None
         if len(body) > limit_bytes:
             _refuse_size(limit_bytes)
         self._intake.check_quota(broker)
@@ -136,7 +137,7 @@ class Ingress:
         if events:
             if self._intake.knows_senders:
                 await self._intake.admit(broker, events, scope.get(USER, ANONYMOUS))
-            await self._intake.store(
+            return await self._intake.store(
                 broker,
                 events,
                 head_bytes + len(body),
@@ -144,7 +145,7 @@ class Ingress:
                 lineage=self._lineage(broker, scope, known) if known.get(_HOPS) else NO_LINEAGE,
                 trace=_trace(known) if _TRACEPARENT in known else NO_TRACE,
             )
-        return True
+        return NEW
 
     def _lineage(self, broker: ServedBroker, scope: Scope, known: Mapping[bytes, bytes]) -> Lineage:
         root = known.get(_ROOT, b"")
@@ -206,6 +207,14 @@ def _hops(value: bytes) -> int:
 
 def _trace(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     return context(headers[_TRACEPARENT].decode("latin-1"), headers.get(_TRACESTATE, b"").decode("latin-1"))
+
+
+def _accepted(stored: Stored) -> Message:
+    """The answer of a broker that stores events once: where the event is, or how many were there before."""
+    headers = [_EMPTY, (b"headgate-duplicates", b"%d" % stored.before)]
+    if stored.place is not None:
+        headers.append((b"headgate-position", b"%d:%d" % stored.place))
+    return {"type": "http.response.start", "status": 202, "headers": headers}
 
 
 def _refuse_size(limit_bytes: int) -> NoReturn:

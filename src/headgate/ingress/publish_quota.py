@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from headgate.objects.kinds.quotas import PUBLISH_BYTES, PUBLISH_EVENTS, RATES, STORED_BYTES
-from headgate.objects.store.quota_usage import QuotaBoard
+from headgate.objects.store.quota_usage import LACKING, QuotaBoard
 from headgate.objects.store.store import Store
 from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe.metrics import QUOTA_BYTES, QUOTA_EVENTS, QUOTA_REFUSED
@@ -130,7 +130,8 @@ _LIMITED: Final = (*RATES, STORED_BYTES)
 class PublishQuotas(SharedQuotas):
     """The quotas of all namespaces in one front. `board` has what the other fronts of this server store.
 
-    `stored` gives the bytes of a namespace in the partitions of this front, None where nobody counts them.
+    `stored` gives the bytes of a namespace in the partitions of this front, None where nobody counts them; `lacking`
+    which brokers may store an event twice that they are to store once.
     """
 
     def __init__(
@@ -140,8 +141,9 @@ class PublishQuotas(SharedQuotas):
         clock_s: Callable[[], float] = time.monotonic,
         board: QuotaBoard | None = None,
         stored: Callable[[str], int] | None = None,
+        lacking: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        super().__init__(store, board)
+        super().__init__(store, board, also={LACKING: lacking})
         self.count(STORED_BYTES, stored or (lambda _: 0))
         self._fronts = fronts
         self._clock_s = clock_s

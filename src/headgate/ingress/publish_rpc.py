@@ -138,7 +138,7 @@ class _Stream:
                 events = await self._intake.decoded(self._broker, self._sender.name, decoding, size_bytes)
             if self._intake.knows_senders:
                 await self._intake.admit(self._broker, events, self._sender)
-        return await self._intake.store(
+        stored = await self._intake.store(
             self._in_force(),
             events,
             size_bytes,
@@ -147,6 +147,7 @@ class _Stream:
             producing=self._producing,
             first=request.head.sequence,
         )
+        return stored.before
 
     def _in_force(self) -> ServedBroker:
         """The broker as it is now; the stream ends with it: another one of its name has no numbers of its producers."""

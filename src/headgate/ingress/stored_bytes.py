@@ -52,6 +52,10 @@ class CountingWriter:
         self._stored = stored
         self._partition = partition
 
+    @property
+    def append_time_us(self) -> int:
+        return self._writer.append_time_us
+
     def append(self, chunk: Encoded) -> int:
         first = self._writer.append(chunk)
         self._stored.add(self._partition, self._writer.segment_offset, chunk.sizes, self._writer.next_offset)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Generic, Protocol, TypeVar
 
 import structlog
@@ -28,6 +28,14 @@ T = TypeVar("T", bound=Sized)
 """What one submit brings: anything that knows how many events it is."""
 R = TypeVar("R")
 """What it gets when it is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """Where the items of a submit are, an offset each, some of which a writer had before (`was_there`) and left out."""
+
+    offsets: Sequence[int]
+    was_there: Sequence[bool]
 
 
 class SubmitChain:
@@ -225,15 +233,15 @@ class GroupCommit(Generic[T, R]):
 class Appender(Protocol):
     """What `ChunkCommit` needs of a writer; `PartitionWriter` is one."""
 
-    def append(self, chunk: Encoded) -> int:
-        """Stores a chunk durably; returns the offset of its first record."""
+    def append(self, chunk: Encoded) -> int | Sifted:
+        """Stores a chunk durably; returns the offset of its first record, the others follow, or where each is."""
 
     def probe(self) -> None:
         """Proves that chunks can be stored now; raises LogUnavailableError when they cannot."""
 
 
-class ChunkCommit(GroupCommit[T, int]):
-    """Stores submits as chunks of a partition. Each gets the offset of its first item, the others follow.
+class ChunkCommit(GroupCommit[T, int | Sifted]):
+    """Stores submits as chunks of a partition. Each gets what the writer returns, of its own items.
 
     `writer` and the pure `encode` are called in one thread. The writer's owner closes it, after `close()`.
     """
@@ -276,10 +284,10 @@ class ChunkCommit(GroupCommit[T, int]):
         await super().close()
         self._threads.close()
 
-    def _append(self, submits: Sequence[T]) -> list[int]:
+    def _append(self, submits: Sequence[T]) -> Sequence[int | Sifted]:
         chunk = self._encode(submits)
         try:
-            first = self._writer.append(chunk)
+            stored = self._writer.append(chunk)
         except UnavailableError as error:
             if self.problem != str(error):  # logged once for a full disk, not for each request
                 _log.error("the log takes nothing", problem=str(error))
@@ -287,4 +295,7 @@ class ChunkCommit(GroupCommit[T, int]):
             raise
         self.problem = ""
         self._chunks.observe(chunk.batch.num_rows)
-        return list(accumulate(map(len, submits[:-1]), initial=first))
+        if isinstance(stored, int):
+            return list(accumulate(map(len, submits[:-1]), initial=stored))
+        ends = list(accumulate(map(len, submits), initial=0))
+        return [Sifted(stored.offsets[at:end], stored.was_there[at:end]) for at, end in pairwise(ends)]

@@ -55,6 +55,7 @@ class Encoded(NamedTuple):
     bloom_bytes: int | None = None  # size of the chunk's filter, 16..255; None: the writer's
     codec: Codec | None = None
     sizes: Mapping[str, int] = NO_SIZES  # about the records' bytes, by whose they are: whoever counts them says that
+    windows: Mapping[str, int] = NO_SIZES  # by broker, within how many microseconds an event is stored once
 
 
 class PartitionWriter:
@@ -137,6 +138,11 @@ class PartitionWriter:
     @property
     def first_offset(self) -> int:
         return self._committed.first_offset()
+
+    @property
+    def append_time_us(self) -> int:
+        """Of the newest chunk, microseconds since 1970 UTC."""
+        return self._append_time_us
 
     @property
     def segment_offset(self) -> int:

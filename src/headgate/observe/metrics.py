@@ -174,6 +174,20 @@ REQUESTS_REFUSED = _counters(
         "cross-site http2 transfer-coding event-forbidden event-policy-time"
     ),
 )
+DEDUPLICATION_KNOWN = Family(
+    Counter,
+    "headgate_deduplication_known_total",
+    "Events that were accepted and not stored again, as the broker has stored them within its window",
+    "broker",
+    labels_max=limits.BROKERS_COUNTED_MAX,
+)
+DEDUPLICATION_FORGOTTEN = Family(
+    Counter,
+    "headgate_deduplication_forgotten_total",
+    "Events that were stored, and may be stored again within the window: more have come than are remembered",
+    "broker",
+    labels_max=limits.BROKERS_COUNTED_MAX,
+)
 BROKER_EVENTS_ACCEPTED = Family(
     Counter,
     "headgate_broker_events_accepted_total",

@@ -303,6 +303,12 @@ class LogSpec(ApiStruct, frozen=True):
     ] = ""
 
 
+class DeduplicationSpec(ApiStruct, frozen=True):
+    """`spec.deduplication` as written: of events with the same source and id, the first one of a window is stored."""
+
+    window: Annotated[str, doc("ISO 8601 duration, as PT10M; from 1 s to 1 day.")] = ""
+
+
 class BrokerSpec(ApiStruct, frozen=True):
     """What a broker is to be."""
 
@@ -311,6 +317,10 @@ class BrokerSpec(ApiStruct, frozen=True):
         DeliverySpec | None, doc("Delivery rules of the broker's triggers that have none of their own.")
     ] = None
     log: Annotated[LogSpec | None, doc("How the broker's events are stored.")] = None
+    deduplication: Annotated[
+        DeduplicationSpec | None,
+        doc("Within a window an event that comes again, by source and id, is accepted and not stored again."),
+    ] = None
 
 
 class BrokerStatus(ObjectStatus, frozen=True):

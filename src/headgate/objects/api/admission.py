@@ -5,7 +5,7 @@ The API, manifests and tests all come in here; the store behind it trusts what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -71,7 +71,7 @@ class Admission:
     """The only way of objects into the store. Every method may block: call it in a thread.
 
     The methods that write raise InvalidInputError for what is no valid object or changes an immutable field. Without
-    `grants` authors may give away everything. What is `not_counted` of quotas this deployment does not limit.
+    `grants` authors may give away everything.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class Admission:
         policy: UrlPolicy = _LOCAL,
         grants: Grants | None = None,
         *,
-        not_counted: Collection[str] = (),
+        on_kafka: bool = False,
     ) -> None:
         self.store = store
-        self.validator = Validator(store.compiler, policy, not_counted)
+        self.validator = Validator(store.compiler, policy, on_kafka)
         self._grants = grants or Grants(store, policy)
 
     def create(

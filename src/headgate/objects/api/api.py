@@ -6,7 +6,7 @@ Whatever touches SQLite, YAML or the compiler runs in a thread: watches and shor
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -84,11 +84,11 @@ class ControlApi:
         grants: Grants | None = None,
         *,
         clock_s: Callable[[], float] = time.time,
-        not_counted: Collection[str] = (),
+        on_kafka: bool = False,
     ) -> None:
         self._store = store
         self._grants = grants or Grants(store, policy)
-        self._admission = Admission(store, policy, self._grants, not_counted=not_counted)
+        self._admission = Admission(store, policy, self._grants, on_kafka=on_kafka)
         self._clock_s = clock_s
         self._feed = ChangeFeed(store)
         self._together = TogetherApi(self._admission, self._grants)

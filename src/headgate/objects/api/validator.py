@@ -6,7 +6,7 @@ It needs no store, so that many documents are validated by all cores of the mach
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -20,10 +20,10 @@ from headgate.objects.kinds.decode import Decoded, decode_object
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.event_policies import policy_with_defaults
 from headgate.objects.kinds.managers import with_metadata
-from headgate.objects.kinds.quotas import not_counted_causes, quota_with_defaults
+from headgate.objects.kinds.quotas import quota_with_defaults
 from headgate.objects.kinds.rbac_rules import bound
 from headgate.objects.kinds.specs import compiler_input, keeps_filter_errors, order_warning
-from headgate.objects.kinds.validate import filter_cause, object_causes, scan_warning
+from headgate.objects.kinds.validate import filter_cause, not_on_kafka_causes, object_causes, scan_warning
 from headgate.objects.store.plans import FilterCompiler
 from headgate_api.errors import HeadgateError, InvalidInputError
 from headgate_api.event.names import NAMESPACE_DEFAULT
@@ -56,11 +56,11 @@ Validated: TypeAlias = "tuple[Decoded, CompiledFilter | None]"
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """Decodes, sets defaults, compiles the filter, judges. A deployment does not limit the quotas `not_counted`."""
+    """Decodes, sets defaults, compiles the filter, judges; `on_kafka` refuses what such a deployment has not."""
 
     compiler: FilterCompiler
     policy: UrlPolicy
-    not_counted: Collection[str] = ()
+    on_kafka: bool = False
 
     def validate(
         self, kind: Kind, document: object, namespace: str | None, name: str | None, validation: FieldValidation
@@ -69,8 +69,8 @@ class Validator:
         decoded = decode_object(kind, document, field_validation=validation)
         obj = with_defaults(placed(decoded.obj, namespace, name))
         causes = list(object_causes(obj, self.policy))
-        if isinstance(obj, ResourceQuota):
-            causes += not_counted_causes(obj, self.not_counted)
+        if self.on_kafka:
+            causes += not_on_kafka_causes(obj)
         plan, hint = None, ""
         try:
             plan = self._plan(obj)

@@ -7,7 +7,7 @@ own domain, as Kubernetes names what it does not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Final
 
@@ -85,10 +85,10 @@ def quota_causes(quota: ResourceQuota) -> Iterator[Cause]:
             yield invalid(f"spec.hard[{name}]", written, str(error))
 
 
-def not_counted_causes(quota: ResourceQuota, not_counted: Collection[str]) -> Iterator[Cause]:
-    """A cause for every resource that the deployment does not count: nobody would hold its limit."""
+def not_counted_causes(quota: ResourceQuota) -> Iterator[Cause]:
+    """A cause for every resource that a deployment on Kafka does not count: nobody would hold its limit."""
     for name in quota.spec.hard:
-        if name in not_counted:
+        if name in NOT_ON_KAFKA:
             yield forbidden(f"spec.hard[{name}]", "no server of a deployment on Kafka knows what the others have of it")
 
 

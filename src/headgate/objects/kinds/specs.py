@@ -17,11 +17,12 @@ from headgate.filter.skipping.prune import DEFAULT, FilterValueRule, filter_valu
 from headgate.log.format import Codec
 from headgate.objects.kinds.routing import BackoffPolicy, DeliveryRules, Format, PullRules, PullType
 from headgate_api import limits, positions
-from headgate_api.objects.errors import Cause, forbidden, invalid, not_between, not_one_of, too_many
+from headgate_api.objects.errors import Cause, forbidden, invalid, not_between, not_one_of, required, too_many
 from headgate_api.objects.kinds import (
     ORDER_ANNOTATION,
     ORDER_ANNOTATION_KAFKA,
     PAUSED_ANNOTATION,
+    DeduplicationSpec,
     DeliverySpec,
     JsonObject,
     LogSpec,
@@ -44,13 +45,15 @@ class LogRule:
     """What a broker asks of the chunks that hold its events.
 
     `value` is how events get their filter values, `bloom_bytes` the size of the Bloom filter, 16..255, `retention_us`
-    how long events are seen, microseconds; None: as long as they are in the log.
+    how long events are seen, microseconds; None: as long as they are in the log. Of events with the same source and id
+    within `window_us`, microseconds, the first one is stored; 0: all.
     """
 
     value: FilterValueRule
     bloom_bytes: int = limits.BLOOM_BYTES_MIN
     codec: Codec = Codec.NONE
     retention_us: int | None = None
+    window_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +67,29 @@ class ServedBroker:
 DEFAULT_RULE: Final = LogRule(filter_value_rule(DEFAULT))
 
 
-def log_rule(spec: LogSpec | None) -> LogRule:
-    """The rule of a valid `spec.log`."""
-    if spec is None:
+def log_rule(spec: LogSpec | None, deduplication: DeduplicationSpec | None = None) -> LogRule:
+    """The rule of a valid `spec.log` and `spec.deduplication`."""
+    if spec is None and deduplication is None:
         return DEFAULT_RULE
+    spec = spec or LogSpec()
     return LogRule(
         filter_value_rule(spec.filter_value or DEFAULT),
         spec.filter_size_bytes or limits.BLOOM_BYTES_MIN,
         _CODECS[spec.compression or "none"],
         retention_us(spec),
+        int(duration_s(deduplication.window) * 1_000_000) if deduplication is not None else 0,
     )
+
+
+def deduplication_causes(spec: DeduplicationSpec | None) -> Iterator[Cause]:
+    """What is wrong with a `spec.deduplication`."""
+    if spec is None:
+        return
+    low_s, high_s = limits.DEDUPLICATION_WINDOW_S_MIN, limits.DEDUPLICATION_WINDOW_S_MAX
+    between = f"must be between {low_s:g} and {high_s:.0f} s"
+    if not spec.window:
+        yield required("spec.deduplication.window", "an ISO 8601 duration, such as PT10M")
+    yield from _duration_causes("spec.deduplication.window", spec.window, low_s, high_s, between)
 
 
 def retention_us(spec: LogSpec | None) -> int | None:

@@ -149,7 +149,11 @@ def identity_of(broker: Broker) -> str:
 
 def served_broker(broker: Broker | None) -> ServedBroker | None:
     """A stored broker as it takes events; None when it is not served here."""
-    return ServedBroker(identity_of(broker), log_rule(broker.spec.log)) if broker and is_served(broker) else None
+    return (
+        ServedBroker(identity_of(broker), log_rule(broker.spec.log, broker.spec.deduplication))
+        if broker and is_served(broker)
+        else None
+    )
 
 
 def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
@@ -214,10 +218,12 @@ def broker_status(
     now: str,
     is_there: Callable[[str], bool] = lambda _: True,
     policies: Sequence[EventPolicy] = (),
+    is_lacking: bool = False,
 ) -> BrokerStatus:
     """The status of a broker (C01, C03, C04); `now`, RFC 3339, is for conditions that change.
 
     `is_there` says whether a broker `namespace/name` is served. `policies` apply to it, and have their newest statuses.
+    `is_lacking`: not all events of its window for deduplication are known.
     """
     sink = sink_of(broker.metadata, broker.spec.delivery, server.urls[-1])
     addresses: tuple[Address, ...] = ()
@@ -233,7 +239,7 @@ def broker_status(
         _sink_resolved(sink, is_there(sink.broker)),
         policies_condition(policies, server.default_mode),
     ]
-    conditions = (*needed, summary(needed))
+    conditions = (*needed, summary(needed), *_deduplicated(broker, is_lacking))
     return BrokerStatus(
         observed_generation=broker.metadata.generation,
         conditions=timed(conditions, broker.status.conditions, now),
@@ -242,6 +248,21 @@ def broker_status(
         dead_letter_sink_uri=(sink.uri or "") if needed[1].status == TRUE else "",
         policies=ready_policies(policies),
     )
+
+
+def _deduplicated(broker: Broker, is_lacking: bool) -> Iterator[Condition]:
+    """Whether a broker that is to store an event once does so: it is Ready in any case."""
+    if broker.spec.deduplication is None or not is_served(broker):
+        return
+    if is_lacking:
+        window = broker.spec.deduplication.window
+        message = (
+            f"not all events of the last {window} are known: there were too many (DEDUPLICATION_EVENTS_MAX), or the log"
+            " has lost some. Until the window is over, an event that comes again may be stored again"
+        )
+        yield false("Deduplicated", "WindowIncomplete", message)
+    else:
+        yield Condition(type="Deduplicated", status=TRUE)
 
 
 def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStatus | SubscriptionStatus:

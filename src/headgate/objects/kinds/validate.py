@@ -17,10 +17,11 @@ from headgate.objects.kinds.credentials import KEY, KEY_RULE, secret_causes, sec
 from headgate.objects.kinds.egress import RESERVED_NAMESPACES, UrlPolicy, UrlRefusedError
 from headgate.objects.kinds.event_policies import policy_causes
 from headgate.objects.kinds.event_types import event_type_causes
-from headgate.objects.kinds.quotas import quota_causes
+from headgate.objects.kinds.quotas import not_counted_causes, quota_causes
 from headgate.objects.kinds.rbac_rules import binding_causes, role_causes, role_ref_causes
 from headgate.objects.kinds.specs import (
     annotation_causes,
+    deduplication_causes,
     delivery_causes,
     field_as_written,
     filter_value_causes,
@@ -301,6 +302,14 @@ def _key_causes(field: str, key: str) -> Iterator[Cause]:
         yield invalid(field, key, "a key is a name of at most 63 characters, perhaps after a DNS subdomain and '/'")
 
 
+def not_on_kafka_causes(obj: Object) -> Iterator[Cause]:
+    """What a valid object asks for that a deployment on Kafka has not."""
+    if isinstance(obj, ResourceQuota):
+        yield from not_counted_causes(obj)
+    if isinstance(obj, Broker) and obj.spec.deduplication is not None:
+        yield forbidden("spec.deduplication", "a deployment on Kafka stores every event: leave it out")
+
+
 def _broker_causes(broker: Broker) -> Iterator[Cause]:
     if not broker.metadata.annotations.get(BROKER_CLASS_ANNOTATION):
         detail = f"a broker has a class, such as {BROKER_CLASS}"
@@ -310,6 +319,7 @@ def _broker_causes(broker: Broker) -> Iterator[Cause]:
         detail = f"a broker's name has at most {LABEL_CHARS_MAX} characters"
         yield invalid("metadata.name", broker.metadata.name, detail)
     yield from log_causes(broker.spec.log)
+    yield from deduplication_causes(broker.spec.deduplication)
     delivery = broker.spec.delivery
     yield from delivery_causes(delivery)
     yield from _sink_causes(delivery)

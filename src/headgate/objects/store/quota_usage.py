@@ -91,7 +91,9 @@ def _used(connection: sqlite3.Connection, namespace: str, names: Iterable[str]) 
 
 
 Usage = Mapping[str, Mapping[str, int]]
-"""By resource and namespace how much is used."""
+"""By resource and namespace how much is used; by LACKING and broker, as "namespace/name", in how many partitions."""
+LACKING: Final = "deduplication-lacking"
+"""Where a broker may store an event twice, as its window has more events than are known."""
 _decode: Final = msgspec.json.Decoder(dict[str, dict[str, int]]).decode
 
 

@@ -14,7 +14,7 @@ import structlog
 from headgate.objects.kinds.event_policies import applying_policies
 from headgate.objects.kinds.status import BrokerState, ServerUrls, broker_state, broker_status, is_served, policy_status
 from headgate.objects.store.database import StoreUnavailableError
-from headgate.objects.store.quota_usage import Usage
+from headgate.objects.store.quota_usage import LACKING, Usage
 from headgate.objects.store.rows import KnownObjects, RowSelection
 from headgate.objects.store.store import Store
 from headgate.objects.store.writes import kube_time
@@ -82,10 +82,11 @@ class Reconciler:
         has_news = since != counters["version"]
         written: tuple[int, ...] = ()
         moved: tuple[str, ...] = ()
-        if has_news:
-            written, moved = self._reconcile_brokers(now_s, every=seen is None)
-        stale: list[WithStatus] = [*self._stale_routed(seen, counters, moved, now_s)]
         moved_usage = self._look_at_usage(now_s)
+        lacking = (self._usage or {}).get(LACKING, {}).keys()
+        if has_news or lacking != self._brokers.lacking:
+            written, moved = self._reconcile_brokers(now_s, lacking, every=seen is None)
+        stale: list[WithStatus] = [*self._stale_routed(seen, counters, moved, now_s)]
         if has_news or moved_usage:
             stale += self._store.quotas.stale(since, self._usage, moved_usage)
         if has_news:
@@ -118,9 +119,11 @@ class Reconciler:
             for namespace, _ in before.get(resource, {}).items() ^ self._usage.get(resource, {}).items()
         }
 
-    def _reconcile_brokers(self, now_s: float, *, every: bool) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    def _reconcile_brokers(
+        self, now_s: float, lacking: Set[str], *, every: bool
+    ) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Write the statuses of brokers and policies; the second answer names those whose triggers are concerned."""
-        found = self._brokers.look(self._public_url, kube_time(now_s), every=every)
+        found = self._brokers.look(self._public_url, kube_time(now_s), lacking, every=every)
         written: tuple[int, ...] = ()
         if found.stale:
             self._store.tell_of_brokers()  # whoever accepts events knows a broker before its status says Ready
@@ -197,16 +200,19 @@ class BrokerStatuses:
         self._policies: dict[str, list[EventPolicy]] = {}
         self.states: dict[str, BrokerState] = {}
         """Each broker as its triggers see it, with the status that is true; by `namespace/name`."""
+        self.lacking: Set[str] = frozenset()
+        """Those that may store an event twice that they are to store once."""
 
     def is_served(self, path: str) -> bool:
         """Whether there is a broker `namespace/name` that this server serves."""
         state = self.states.get(path)
         return state is not None and state.served
 
-    def look(self, public_url: str, now: str, *, every: bool) -> StaleBrokers:
+    def look(self, public_url: str, now: str, lacking: Set[str], *, every: bool) -> StaleBrokers:
         """Compares with the store as it is now; may block. `now` is RFC 3339.
 
-        `every` judges each broker, whatever has changed: the public URL has, or a look has failed.
+        `lacking` are brokers that may store an event twice that they are to store once. `every` judges each broker,
+        whatever has changed: the public URL has, or a look has failed.
         """
         server = self._server or ServerUrls((public_url,))
         changed = self._store.refresh(self._brokers)
@@ -220,13 +226,16 @@ class BrokerStatuses:
             judged = self.states.keys() | brokers.keys()
         else:
             flipped = {path for path in changed if is_there(path) != self.is_served(path)}
-            judged = changed | self._concerned(flipped, namespaces)
+            judged = changed | self._concerned(flipped, namespaces) | (self.lacking ^ lacking)
+        self.lacking = frozenset(lacking)
         moved: dict[str, BrokerState | None] = {}
         for path in judged:
             state = None
             if (broker := brokers.get(path)) is not None:
                 policies = applying_policies(broker, self._policies.get(broker.metadata.namespace, ()))
-                status = broker_status(broker, server=server, now=now, is_there=is_there, policies=policies)
+                status = broker_status(
+                    broker, server=server, now=now, is_there=is_there, policies=policies, is_lacking=path in lacking
+                )
                 current = msgspec.structs.replace(broker, status=status)
                 if status != broker.status:
                     stale.append(current)

@@ -94,6 +94,11 @@ class ServedBrokers(ObjectCopy):
         served = self._served.get(path_of(identity))
         return served.rule.retention_us if served is not None and served.identity == identity else None
 
+    def windows(self) -> dict[str, int]:
+        """By identity, brokers that store an event once, and their windows, microseconds."""
+        served = self._served.values()
+        return {one.identity: one.rule.window_us for one in served if one.rule.window_us}
+
     def __len__(self) -> int:
         return len(self._served)
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -37,14 +38,21 @@ _log: Final = structlog.get_logger("headgate.objects")
 class SharedQuotas(ObjectCopy):
     """The limits, and who uses how much of them; `board` has what the other processes use, None where there are none.
 
-    `limits` says by namespace and resource the most that may be used, and is replaced as a whole.
+    `also` is what this process says beside that, by resource. `limits` says by namespace and resource the most that may
+    be used, and is replaced as a whole.
     """
 
-    def __init__(self, store: Store, board: QuotaBoard | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        board: QuotaBoard | None = None,
+        also: Mapping[str, Callable[[], Mapping[str, int]]] = MappingProxyType({}),
+    ) -> None:
         self._quotas: KnownObjects[ResourceQuota] = KnownObjects(Kind.RESOURCE_QUOTA)
         super().__init__(store, self._quotas)
         self.limits: Mapping[str, Mapping[str, int]] = {}
         self._board = board
+        self._also = also
         self._counted: dict[str, Callable[[str], int]] = {}
 
     def _take(self) -> None:
@@ -82,7 +90,7 @@ class SharedQuotas(ObjectCopy):
         """Tells the other processes now and then, and hears of them, until it is cancelled."""
         looks = Recurring(_log, "the usage of quotas cannot be told to other processes", OSError)
         while True:
-            own = self.show()
+            own = self.show() | {resource: dict(found) for resource, said in self._also.items() if (found := said())}
             if self._board is not None:
                 with looks.attempt():
                     await asyncio.to_thread(self._board.exchange, own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -66,7 +66,7 @@ _log = structlog.get_logger(__name__)
 class ControlStore:
     """Where the objects are, and what else the process answers of: `answers` is what the fronts pass on.
 
-    `works` and `loops` are for `child.until_stopped`. Nobody counts the quotas `not_counted`.
+    `works` and `loops` are for `child.until_stopped`.
     """
 
     objects: Store
@@ -75,7 +75,7 @@ class ControlStore:
     answers: Callable[[ControlApi], ASGIApp]
     works: Callable[[ControlState], Sequence[Coroutine[Any, Any, None]]]
     loops: Sequence[Callable[[threading.Event], None]] = ()
-    not_counted: Collection[str] = ()
+    on_kafka: bool = False
     note: Callable[[], str] = lambda: ""
 
 
@@ -89,7 +89,7 @@ async def _serve(context: child.Context, opened: OpenStore) -> None:
     async with opened(context, stop) as store:
         rights = Rights(settings, store.objects)
         await asyncio.to_thread(rights.refresh)
-        api = ControlApi(store.objects, url_policy(settings), rights.grants, not_counted=store.not_counted)
+        api = ControlApi(store.objects, url_policy(settings), rights.grants, on_kafka=store.on_kafka)
         report = ready.PartReport(settings.run_directory, context.part.name)
         state = ControlState(report, store.objects, store.note)
 

@@ -7,9 +7,11 @@ import contextlib
 import functools
 import socket
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -21,6 +23,7 @@ from starlette.types import ASGIApp
 from headgate.auth.configuration import read
 from headgate.console.routes import ConsoleRoutes, sign_in_of
 from headgate.event.arrow import EVENT_SCHEMA
+from headgate.ingress.deduplication import DeduplicatingWriter
 from headgate.ingress.encode import Entries, Forwarded, check_events, event_commit
 from headgate.ingress.event_gate import EventGate
 from headgate.ingress.front_link import FrontOwner, OwnerLink, RemotePartition
@@ -62,7 +65,8 @@ from headgate.server.tls import CertificateKeeper, TlsFiles
 from headgate.settings import Settings, TlsMode
 from headgate.subscriptions.api import METHODS as PULL_METHODS
 from headgate.subscriptions.api import PREFIX as PULL_PATH
-from headgate_api.limits import CONNECTIONS_MAX, LOG_PROBE_S, METRICS_WRITE_S, THREAD_SWITCH_S
+from headgate_api.event.names import path_of
+from headgate_api.limits import CONNECTIONS_MAX, DEDUPLICATION_EVENTS_MAX, LOG_PROBE_S, METRICS_WRITE_S, THREAD_SWITCH_S
 from headgate_api.objects.kinds import Kind
 
 # --- http listeners -------------------------------------------------------------------------------
@@ -155,6 +159,11 @@ class FrontLog:
     partitions: Partitions
     producers: Producers
     stored: StoredBytes
+    once: Mapping[int, DeduplicatingWriter]
+
+    def lacking(self) -> dict[str, int]:
+        """Brokers, as "namespace/name", in how many partitions they may store an event twice now."""
+        return Counter(path_of(broker) for one in self.once.values() for broker in one.lacking())
 
     def ends(self) -> dict[int, int]:
         return {partition: writer.next_offset for partition, writer in self.writers.items()}
@@ -172,8 +181,13 @@ class FrontLog:
 
 
 @contextlib.asynccontextmanager
-async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
-    """Opens the log for a front; at the block's end everything that waits is stored and closed."""
+async def front_log(
+    settings: Settings, number: int, windows: Mapping[str, int] = MappingProxyType({})
+) -> AsyncIterator[FrontLog]:
+    """Opens the log for a front; at the block's end everything that waits is stored and closed.
+
+    `windows` are those of the brokers that store an event once, by their identities, microseconds.
+    """
     directory = LogDirectory(settings.log_directory, settings.on_corrupt)
     async with contextlib.AsyncExitStack() as stack:
         writers = {}
@@ -186,7 +200,13 @@ async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
                 writers[one] = stack.enter_context(contextlib.closing(writer))
                 await stack.enter_async_context(wakeups.listening(settings.log_wakeups(one)))
         stored = StoredBytes(directory, number, writers)
-        commits = {one: event_commit(CountingWriter(writer, stored, one)) for one, writer in writers.items()}
+        once = {
+            one: DeduplicatingWriter(
+                CountingWriter(writer, stored, one), events_max=DEDUPLICATION_EVENTS_MAX // len(writers)
+            )
+            for one, writer in writers.items()
+        }
+        commits = {one: event_commit(writer) for one, writer in once.items()}
         owners = {
             one: OwnerLink(settings.front_log_socket(one), number) for one in range(settings.fronts) if one != number
         }
@@ -204,8 +224,10 @@ async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
                 commit = event_commit(remote)
                 stack.push_async_callback(commit.close)
             every.append(commit)
-        log = FrontLog(writers, commits, Partitions(every, tuple(commits)), producers, stored)
+        log = FrontLog(writers, commits, Partitions(every, tuple(commits)), producers, stored, once)
         await asyncio.to_thread(producers.recover, log.ends())
+        for one, known in once.items():
+            await asyncio.to_thread(known.recover, directory.partition(one), windows)
         stack.push_async_callback(_close, log)
         if owners:
             others = FrontOwner(commits, producers)
@@ -259,6 +281,7 @@ class FrontStore:
     `checks` is what /readyz looks at here; each of `work` lasts until it is cancelled. None for `api` is this server's
     process `control`, for `inquiries` (what became of an event) `api`, for `dispatchers`, `calls` and `fronts` (who
     share quotas) this server's; for `stored`, the bytes of a namespace in this front's partitions, nobody counts them.
+    `lacking` says which brokers, as "namespace/name", may store an event twice that they are to store once.
     """
 
     objects: Store
@@ -272,6 +295,7 @@ class FrontStore:
     dispatchers: DispatcherReach | None = None
     fronts: int | None = None
     stored: Callable[[str], int] | None = None
+    lacking: Callable[[], Mapping[str, int]] = dict
     calls: ServiceCalls | None = None
 
 
@@ -284,7 +308,9 @@ async def _own_log(context: child.Context, _stop: asyncio.Event) -> AsyncIterato
     settings = context.settings
     async with contextlib.AsyncExitStack() as stack:
         objects = stack.enter_context(contextlib.closing(Store.open(settings.data / "control.db")))
-        log = await stack.enter_async_context(front_log(settings, context.part.index))
+        brokers = ServedBrokers(objects)
+        await asyncio.to_thread(brokers.refresh)
+        log = await stack.enter_async_context(front_log(settings, context.part.index, brokers.windows()))
         yield FrontStore(
             objects=objects,
             partitions=log.partitions,
@@ -298,6 +324,7 @@ async def _own_log(context: child.Context, _stop: asyncio.Event) -> AsyncIterato
             ),
             writers=tuple(log.writers.values()),
             stored=log.stored.of,
+            lacking=log.lacking,
         )
 
 
@@ -323,7 +350,9 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         store = await stack.enter_async_context(opened(context, stop))
         brokers = ServedBrokers(store.objects)
         board = QuotaBoard(settings.usage_directory, context.part.name)
-        quotas = PublishQuotas(store.objects, store.fronts or settings.fronts, board=board, stored=store.stored)
+        quotas = PublishQuotas(
+            store.objects, store.fronts or settings.fronts, board=board, stored=store.stored, lacking=store.lacking
+        )
         rights = Rights(settings, store.objects)
         authorization = Authorization(rights.grants.authorizer)
         own = Starlette(routes=[news_route(brokers, quotas, *rights.copies)], exception_handlers=ERROR_HANDLERS)

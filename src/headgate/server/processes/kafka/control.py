@@ -27,7 +27,6 @@ from headgate.inspect.catalogue import EventTypeCreator
 from headgate.inspect.log_follower import LogFollower
 from headgate.objects.api.admission import Admission
 from headgate.objects.api.bootstrap import bootstrap, recompile_all, reseal_all
-from headgate.objects.kinds.quotas import NOT_ON_KAFKA
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.signing_keys import tend_signing_keys
 from headgate.objects.store.store import Store
@@ -110,7 +109,7 @@ async def _cache(context: child.Context, stop: asyncio.Event) -> AsyncIterator[C
             ),
             works=works,
             loops=(objects.follow, leadership.election.run, partial(hear_numbers, config, numbers.hear)),
-            not_counted=NOT_ON_KAFKA,
+            on_kafka=True,
             note=lambda: "leads" if objects.is_leading else f"follows {leader_of(path) or 'nobody yet'}",
         )
 
@@ -134,7 +133,7 @@ def leader_duties(
         await asyncio.to_thread(bootstrap, Admission(store, policy))
         await asyncio.to_thread(store.public_url.set, settings.url)
         await asyncio.to_thread(store.handshakes.prepare)
-        await apply_manifests(settings, Admission(store, policy, not_counted=NOT_ON_KAFKA))
+        await apply_manifests(settings, Admission(store, policy, on_kafka=True))
         await Reconciler(store, server=urls_of(settings)).run(asyncio.Event())
 
     duties: list[Duty] = [
