@@ -146,11 +146,13 @@ def test_filters_change_between_two_events_and_each_event_is_matched_by_the_gene
         run = runner.start(tables[0], 1, {0: 0}, dispatcher.address)
         try:
             link = dispatcher.of(run=1)
+            there: dict[int, int] = {}
             for table in tables[1:]:
                 more = [event(len(events) + n, rng.choice(TYPES)) for n in range(rng.randint(0, 3))]
                 if more:
                     append(writer, more)
                 events += more
+                there[table.generation] = len(events)
                 assert runner.change(1, table)
             dispatcher.wait(lambda: (3, 0, 0, CHANGES) in link.frames)
             events.append(event(len(events), "a"))
@@ -165,6 +167,8 @@ def test_filters_change_between_two_events_and_each_event_is_matched_by_the_gene
         elif kind == 3:
             generations[passed] = number
     assert len(generations) > CHANGES / 10, "most were taken up between two events"
+    early = [(offset, number) for offset, number in generations.items() if offset < there.get(number, 0)]
+    assert early == [], "what was stored before a change was asked for is matched by the filters of before"
     came: dict[int, set[int]] = defaultdict(set)
     for offset, number, _ in link.rows:
         came[offset].add(number)

@@ -55,6 +55,7 @@ class Ledger:
     """What happened."""
 
     accepted: dict[tuple[int, int], Event] = field(default_factory=dict)
+    in_force: dict[tuple[int, int], int] = field(default_factory=dict)  # the generation that each was accepted under
     attempts: list[Attempt] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     buried: dict[tuple[int, str], list[float]] = field(default_factory=dict)  # when each time, virtual seconds

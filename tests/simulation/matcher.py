@@ -151,6 +151,9 @@ class Run:
             end = min(self._world.logs[partition].next_offset, at + self._world.rng.randint(0, EVENTS_MAX))
             if end > at and not connection.paused:
                 rows = [row for offset in range(at, end) for row in self._rows(dispatcher, partition, offset)]
+                for offset in range(at, end):
+                    came = self._world.decided.setdefault((dispatcher, (partition, offset)), set())
+                    came.add(self._generations[dispatcher, partition])
                 connection.send(b"".join([*rows, encode_passed(end)]))
                 self._at[dispatcher, partition] = end
             newest = self._world.routes.generation
@@ -168,7 +171,7 @@ class Run:
         return [
             encode_row(verdict, target, offset)
             for target in sorted(world.targets)
-            if world.wants(target, (partition, offset))
+            if world.wants(target, (partition, offset), self._generations[dispatcher, partition])
             and (dispatcher_of(target, world.dispatchers) == dispatcher or world.rng.random() < STRAY_SHARE)
         ]
 
@@ -237,7 +240,7 @@ class Matcher:
 
     def _start_if_due(self) -> None:
         if self._world.rng.random() < CHANGE_SHARE:
-            self._world.routes.change()
+            self._world.change()
         if not self._runs:
             self._start(self._resume())
         elif len(self._runs) == 1 and self._runs[0].counts_at and self._world.rng.random() < NEWER_SHARE:

@@ -20,7 +20,9 @@ from headgate.delivery import retry
 from headgate.delivery.retry import Fate, Outcome, judge
 from headgate.delivery.targets import TargetState
 from headgate.objects.kinds.routing import DeliveryRules
+from headgate.outbox.link_format import RunActive
 from headgate.outbox.shards import Shard
+from headgate.outbox.takeover import Step, Takeover
 from tests import support
 from tests.simulation import matcher
 from tests.simulation.verdicts import faults, repeated
@@ -101,6 +103,17 @@ def _sent_to_the_first(target: int, dispatchers: int) -> int:
     return 0
 
 
+def _active_with_the_first(self: Takeover, number: int) -> list[Step]:
+    run = self._runs[number]
+    if len(run.owned) < run.partitions:
+        return []
+    generation = max(self._partitions[partition].contenders[0].generations[0][1] for partition in run.owned)
+    if run.active is not None and generation <= run.active:
+        return []
+    run.active = generation
+    return [RunActive(number, generation)]
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "wrong", "said"),
     [
@@ -110,6 +123,7 @@ def _sent_to_the_first(target: int, dispatchers: int) -> int:
         (TargetState, "startable", property(lambda state: bool(state.deliveries.queue)), "at once"),
         (Shard, "owns", _owns_all, "own"),
         (matcher, "dispatcher_of", _sent_to_the_first, "is lost"),
+        (Takeover, "_activate", _active_with_the_first, "filters of before"),
     ],
 )
 def test_a_dispatcher_that_breaks_a_promise_is_found(

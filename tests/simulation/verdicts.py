@@ -36,9 +36,12 @@ def faults(world: World) -> Iterator[str]:
     for number, rules in sorted(world.targets.items()):
         for key in ledger.accepted:
             pair = number, key
-            if not world.wants(number, key):
-                if pair in by_pair:
-                    yield f"{pair} was delivered, but is not wanted"
+            wanted = {world.wants(number, key, generation) for generation in world.decided_by(number, key)}
+            if not wanted:
+                yield f"{pair} was matched by filters of before alone"
+            if True not in wanted and pair in by_pair:
+                yield f"{pair} was delivered, but is not wanted"
+            if True not in wanted or (False in wanted and pair not in by_pair):
                 continue
             end = _end(ledger, world.targets[number], key, by_pair[pair], world.patience_s)
             dropped += end == "dropped"

@@ -27,7 +27,7 @@ from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
-from headgate.outbox.shards import Shard
+from headgate.outbox.shards import Shard, dispatcher_of
 from headgate.server.peers import inward
 from headgate.server.processes import dispatcher as composition
 from headgate.server.processes.shard_deliveries import SenderIdentity
@@ -46,6 +46,7 @@ MODULES = (
     "delivery.journal",
 )
 """Modules by which the dispatcher has threads."""
+TARGETS_MAX = 5
 QUIET_S_MAX = 900.0
 """Virtual seconds in which everything must have ended once nothing fails any more."""
 
@@ -109,6 +110,10 @@ class World:
         self.changes = 0
         self.targets = {t.id: t for t in map(self._target, range(1, rng.randint(2, 4) + 1))}
         self.routes = Routes(*self.targets.values())
+        self.filters: dict[int, list[tuple[int, int]]] = {number: [(0, 0)] for number in self.targets}
+        """By target, each generation that changed its filter, with what the filter compares from there on."""
+        self.decided: dict[tuple[int, tuple[int, int]], set[int]] = {}
+        """By dispatcher and event, the generations of the runs that sent its rows."""
         self.moods: dict[int, tuple[float, str]] = {}
         self.poison = rng.choice([0, 0, 5, 9])
         self.numbers = iter(range(1 << 30))
@@ -136,11 +141,27 @@ class World:
     def now_us(self) -> int:
         return EPOCH_US + int(self.loop.now * 1e6) + self.wall_jump_us
 
-    def wants(self, number: int, key: tuple[int, int]) -> bool:
-        """The filters: whether a target wants an event; replies are wanted by the first one."""
-        if self.ledger.accepted[key].type == "reply":
+    def change(self) -> None:
+        """Filters change: one becomes another, or there is one more target."""
+        number, generation = self.rng.randint(2, TARGETS_MAX), self.routes.generation + 1
+        if number not in self.targets:
+            number = len(self.targets) + 1
+            self.targets[number] = self._target(number)
+            self.routes.put(self.targets[number])
+        self.filters.setdefault(number, []).append((generation, self.rng.randrange(number)))
+        self.routes.change()
+
+    def wants(self, number: int, key: tuple[int, int], generation: int) -> bool:
+        """The filters: whether a target wants an event; replies are wanted by the first one, and all other events."""
+        if number == 1 or self.ledger.accepted[key].type == "reply":
             return number == 1
-        return key[1] % number == 0 or number == 1
+        known = [remainder for since, remainder in self.filters[number] if since <= generation]
+        return bool(known) and key[1] % number == known[-1]
+
+    def decided_by(self, number: int, key: tuple[int, int]) -> set[int]:
+        """The generations that may decide about an event: those that came, and are no older than what was in force."""
+        came = self.decided.get((dispatcher_of(number, self.dispatchers), key), set())
+        return {generation for generation in came if generation >= self.ledger.in_force[key]}
 
     # --- front ----------------------------------------------------------------------------------------
 
@@ -171,6 +192,7 @@ class World:
             return False
         for offset, event in enumerate(events, start=first):
             self.ledger.accepted[partition, offset] = event
+            self.ledger.in_force[partition, offset] = self.in_force
             self.ids[event.id] = (partition, offset)
         return True
 

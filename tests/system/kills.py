@@ -34,7 +34,7 @@ from headgate_api.errors import HeadgateError
 from tests import support
 from tests.delivery import harness
 from tests.support import eventually, times
-from tests.system.publishing import Publisher
+from tests.system.publishing import DOWN, Pressure, Publisher
 from tests.system.subscriber import Subscriber
 
 KILLS = times(2, 6, 100)
@@ -56,14 +56,12 @@ STARTING_S_MAX = 8.0
 WORK_S_MAX = 3.0
 SETTLE_S_MAX = 300.0
 RATE_PER_S = times(50, 100)
-CONNECTIONS = 4
 KEYS = 8
 ACK_TIMEOUT_S = 2
 CHANGE_S_MAX = 0.5
 """Between two changes of filters."""
 FAULTS = {"error": 0.15, "hang": 0.05, "reset": 0.1}
 """How often an attempt at a faulty subscriber meets what."""
-DOWN = (OSError, http.client.HTTPException)
 
 Wanted = Callable[[int], bool]
 
@@ -130,44 +128,26 @@ class Outcome:
 
 
 class Load:
-    """Publishes numbered events over several connections for as long as the server answers; notes what was accepted."""
+    """Publishes numbered events for as long as the server answers; notes what was accepted."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._numbers = itertools.count()
-        self._stop = threading.Event()
         self.accepted: list[int] = []
 
     def until_killed(self, seconds: float, wait: Callable[[], object]) -> None:
         """Publishes; kills the server `seconds` after `wait` has returned."""
-        self._stop.clear()
-        threads = [threading.Thread(target=self._publish) for _ in range(CONNECTIONS)]
-        for thread in threads:
-            thread.start()
-        try:
+        with Pressure(self._server, RATE_PER_S, self._publish):
             wait()
             time.sleep(seconds)
             self._server.kill()
-        finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join()
 
-    def _publish(self) -> None:
-        while not self._stop.is_set():
-            publisher = Publisher(self._server)
-            try:
-                while not self._stop.is_set():
-                    number = next(self._numbers)
-                    type_ = "crash.even" if number % 2 == 0 else "crash.odd"
-                    data = {"n": number, "tags": ["a"] if number % 5 == 0 else ["b"]}
-                    if publisher.publish(f"n{number}", type_, data, partitionkey=key_of(number)) == 202:
-                        self.accepted.append(number)
-                    time.sleep(CONNECTIONS / RATE_PER_S)
-            except DOWN:
-                time.sleep(0.05)  # the server is down, or not up yet; what was in flight was not acknowledged
-            finally:
-                publisher.close()
+    def _publish(self, publisher: Publisher) -> None:
+        number = next(self._numbers)
+        type_ = "crash.even" if number % 2 == 0 else "crash.odd"
+        data = {"n": number, "tags": ["a"] if number % 5 == 0 else ["b"]}
+        if publisher.publish(f"n{number}", type_, data, partitionkey=key_of(number)) == 202:
+            self.accepted.append(number)
 
 
 class Consumers:

@@ -37,6 +37,10 @@ class Subscriber:
     answers: dict[str, Any] = field(default_factory=dict)
     """What to answer on a path instead: (status, body, (header, value), ...), or a function of the delivery to that."""
 
+    def take(self, delivery: Delivery) -> None:
+        """A delivery has come whole; it is answered afterwards."""
+        self.deliveries.append(delivery)
+
     def at(self, path: str) -> list[Delivery]:
         """What came to `path`, in order."""
         return [delivery for delivery in self.deliveries if delivery.path == f"/{path}"]
@@ -76,7 +80,7 @@ class Subscriber:
         delivery = Delivery(scope["path"], headers, body)
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
-        self.deliveries.append(delivery)
+        self.take(delivery)
         answer = self.answers.get(scope["path"].lstrip("/"), (self.status, b""))
         status, data, *extra = answer(delivery) if callable(answer) else answer
         fields = [(name.encode(), value.encode()) for name, value in extra]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import os
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing.server import ApiError, Server, condition
+from headgate.testing.server import ApiError, Server, condition, java_of
 from tests.support import eventually, times
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
@@ -172,17 +171,6 @@ def test_unknown_brokers_and_methods(server: Server) -> None:
     assert answer.status == 405
     assert "POST" in (answer.getheader("allow") or "")
     connection.close()
-
-
-def java_of(server: Server) -> int:
-    """Process id of the matcher's JVM."""
-    matcher = (server.data / "run" / "matcher.ready").read_text()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            _, _, rest = stat.read_text().rpartition(") ")
-            if rest.split()[1] == matcher and b"java" in (stat.parent / "cmdline").read_bytes():
-                return int(stat.parent.name)
-    raise AssertionError("the matcher has no JVM")
 
 
 @pytest.mark.slow

@@ -186,9 +186,12 @@ class Server:
         return self.wait_object_ready("triggers", namespace, name, seconds=seconds)
 
     def wait_object_ready(self, kind: str, namespace: str, name: str, *, seconds: float = 120.0) -> float:
-        """Waits until the object is Ready; returns the seconds that it took. UnavailableError has its conditions."""
+        """Waits until the object as it is now is Ready; returns the seconds that it took.
+
+        UnavailableError has its conditions.
+        """
         started = time.monotonic()
-        while condition(found := self.get(kind, namespace, name), "Ready").get("status") != "True":
+        while not is_in_order(found := self.get(kind, namespace, name)):
             if (waited_s := time.monotonic() - started) > seconds:
                 raise UnavailableError(f"{kind} {namespace}/{name} is not Ready: {found.get('status')}")
             time.sleep(max(0.02, 0.1 * waited_s))  # who asks all the time takes the processor from the server
@@ -219,9 +222,26 @@ def parts_of(supervisor: int) -> dict[str, int]:
     return found
 
 
+def java_of(server: Server) -> int:
+    """Process id of the JVM of a server's matcher."""
+    matcher = (server.data / "run" / "matcher.ready").read_text()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            _, _, rest = stat.read_text().rpartition(") ")
+            if rest.split()[1] == matcher and b"java" in (stat.parent / "cmdline").read_bytes():
+                return int(stat.parent.name)
+    raise UnavailableError("the matcher has no JVM")
+
+
 def condition(item: Object, kind: str) -> Object:
     """The condition `kind` of an object, {} when it has none yet."""
     return next((c for c in item.get("status", {}).get("conditions", []) if c["type"] == kind), {})
+
+
+def is_in_order(item: Object) -> bool:
+    """Whether an object is Ready with what its spec says now."""
+    seen = item.get("status", {}).get("observedGeneration")
+    return bool(seen == item["metadata"]["generation"] and condition(item, "Ready").get("status") == "True")
 
 
 def free_port() -> int:

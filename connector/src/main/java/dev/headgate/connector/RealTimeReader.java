@@ -39,6 +39,8 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   /** Null until the first event is asked for: Spark may open the reader before the table. */
   private TaskRows rows;
   private final Runnable wake;
+  /** From where on the generation counts that `rows` has chosen. */
+  private long chosenFrom;
 
   /** The offset of the next event to hand out, and the last one that was said to be passed. */
   private long next;
@@ -84,7 +86,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
       rows.tell(wake);
     }
     if (batch != null && ++row < batch.numRows()) {
-      if (!tookNewest() && progress.due()) {
+      if (!tookNewer() && progress.due()) {
         pass();
       }
       next++;
@@ -101,7 +103,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private boolean chunkWithin(long timeoutMs) throws IOException {
     long deadline = System.nanoTime() + timeoutMs * 1_000_000;
     while (true) {
-      tookNewest();
+      tookNewer();
       long end = committed.next();
       batch = events.next(end);
       if (batch != null) {
@@ -124,12 +126,24 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
     }
   }
 
-  /** Goes on to the newest generation of filters, from `next` on, where there is a newer one. */
-  private boolean tookNewest() throws IOException {
-    if (rows == null || !rows.isBehind()) {
+  /**
+   * Goes on to a newer generation of filters, from `next` on, where there is one and its turn has come: what was stored before
+   * a change was asked for is matched by the filters of before, however far behind the task is.
+   */
+  private boolean tookNewer() throws IOException {
+    if (rows == null) {
       return false;
     }
-    progress.generation(next, rows.takeNewest());
+    if (!rows.hasChosen()) {
+      if (!rows.chooseNewest()) {
+        return false;
+      }
+      chosenFrom = committed.next(); // read after the choice: it is above all that was there when the change came
+    }
+    if (next < chosenFrom) {
+      return false;
+    }
+    progress.generation(next, rows.takeChosen());
     passed = next;
     return true;
   }

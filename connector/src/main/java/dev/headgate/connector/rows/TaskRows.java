@@ -11,7 +11,7 @@ import scala.collection.Iterator;
 
 /**
  * The generation that a task evaluates. One thread reads, extracts, joins and writes the task's events: so all of it is of one
- * generation as long as nobody calls {@link #takeNewest} inside an event.
+ * generation as long as nobody calls {@link #takeChosen} inside an event.
  */
 public final class TaskRows {
   /** Of the task that this thread runs, by the name of the table. */
@@ -19,6 +19,8 @@ public final class TaskRows {
 
   private final LiveRows live;
   private Generation generation;
+  /** To be taken next; null: none. */
+  private Generation chosen;
   private LongHashedRelation base;
   private ChangedRows changed;
 
@@ -53,18 +55,25 @@ public final class TaskRows {
     changed = newer.changed();
   }
 
-  /** Whether there is a newer generation. */
-  public boolean isBehind() {
-    if (live == null) {
-      return false;
-    }
-    Generation newest = live.newest();
-    return newest != null && newest.number() > generation.number();
+  /** Whether a generation has been chosen, and not been taken yet. */
+  public boolean hasChosen() {
+    return chosen != null;
   }
 
-  /** Goes on to the newest generation, from the next event on; its number. */
-  public long takeNewest() {
-    take(live.newest());
+  /** Chooses the newest generation; false where there is none that is newer than that of the task. */
+  public boolean chooseNewest() {
+    Generation newest = live == null ? null : live.newest();
+    if (newest == null || newest.number() <= generation.number()) {
+      return false;
+    }
+    chosen = newest;
+    return true;
+  }
+
+  /** Goes on to the chosen generation, from the next event on; its number. */
+  public long takeChosen() {
+    take(chosen);
+    chosen = null;
     return generation.number();
   }
 
