@@ -3,10 +3,11 @@
 import json
 
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.event.arrow import StoredEvent, from_batch, from_batch_all, to_batch
+from headgate.event.arrow import StoredEvent, columns_to_batch, from_batch, from_batch_all, to_batch
 from headgate_api.event.errors import EventError
 from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON, canonical, decode_request, encode_binary
 from headgate_api.event.json_format import BatchFastPath, decode_batch, decode_event, encode_batch, encode_event
@@ -34,12 +35,46 @@ def test_a_batch_read_at_once_is_what_its_events_are_alone(batch, data):
     reader = BatchFastPath()
     reader.learn(batch)
     body = encode_batch(batch)
-    assert reader.read(body) == batch
+    columns = reader.read(body)
+    assert columns == batch
+    assert (
+        columns_to_batch([("b", columns)]).serialize()
+        == to_batch([StoredEvent("b", one) for one in columns]).serialize()
+    )
     spoilt = spoil(body, data.draw)
     at_once = reader.read(spoilt)
     if at_once is not None:
         elements = msgspec.json.decode(spoilt, type=list[msgspec.Raw])
         assert at_once == [decode_event(bytes(element)) for element in elements]
+
+
+@pytest.mark.parametrize("space", [b"", b" "])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"5", b'{"a":1,"a":1}'),
+        (b"5", b'[{"b":{"a":":","c":[],"a" : ":"}}]'),
+        (b"5", b"[1e999]"),
+        (b"5", b"[%b]" % (b"7" * 1_001)),
+        (b'"data"', b'"data":4,"data"'),
+        (b'"id"', b'"id":"i","id"'),
+        (b'"class"', b'"class":":","class"'),
+    ],
+)
+def test_a_batch_read_at_once_has_no_member_twice_and_no_number_too_long(old, new, space):
+    event = b'{"specversion":"1.0","id":"i",%b"source":"/s","type":"t","class":"x","data":5}' % space
+    reader = BatchFastPath()
+    reader.learn([decode_event(event)])
+    assert reader.read(b"[%b,%b]" % (event, event)) is not None
+    spoilt = event.replace(old, new, 1)
+    assert reader.read(b"[%b,%b]" % (event, spoilt)) is None
+    with pytest.raises(EventError) as alone:
+        decode_event(spoilt)
+    with pytest.raises(EventError) as together:
+        decode_batch(b"[%b,%b]" % (event, spoilt))
+    found = together.value
+    assert (found.index, found.attribute) == (1, alone.value.attribute)
+    assert found.rule.split("'")[-1] == alone.value.rule.split("'")[-1]
 
 
 def spoil(body: bytes, draw) -> bytes:
