@@ -34,6 +34,7 @@ from headgate_cli.client import (
     filter_value,
     lines,
     named_path,
+    offers,
     print_table,
     request,
     time_text,
@@ -197,7 +198,10 @@ subscriptions = typer.Typer(
     no_args_is_help=True, help="Show a subscription's state, and count what a filter would match in its backlog."
 )
 
-Name = Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME of the subscription.")]
+Name = Annotated[
+    str,
+    typer.Argument(help="NAME or NAMESPACE/NAME of the subscription.", autocompletion=offers("subscriptions")),
+]
 
 
 def consume(

@@ -27,6 +27,7 @@ from headgate_cli.client import (
     counted,
     fail,
     named_path,
+    offers,
     print_table,
     request,
     split_name,
@@ -48,6 +49,7 @@ def why(
             "--trigger",
             "-t",
             help="Only this trigger, not all of the broker: with the value of each part of its filter.",
+            autocompletion=offers("triggers"),
         ),
     ] = "",
     broker: Broker = BROKER_DEFAULT,
@@ -260,6 +262,7 @@ def lint(
             "--broker",
             "-b",
             help="NAME or NAMESPACE/NAME of the broker.",
+            autocompletion=offers("brokers"),
             show_default=f"{BROKER_DEFAULT}, with -f all",
         ),
     ] = "",
@@ -349,7 +352,14 @@ def _listed(names: list[str]) -> str:
 
 def summary(
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="One namespace.", show_default="the whole server")
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="One namespace.",
+            show_default="the whole server",
+            autocompletion=offers("namespaces"),
+        ),
     ] = None,
     server: Server = SERVER_DEFAULT,
     as_json: JsonOption = False,

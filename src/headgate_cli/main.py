@@ -68,10 +68,13 @@ COMMANDS: Final[CommandTable] = {
         "headgate_cli.objects:apply",
         "Create or update brokers, triggers, subscriptions, event policies, secrets from YAML or JSON.",
     ),
-    "get": ("headgate_cli.objects:get", "Show brokers, triggers, subscriptions, event policies or secrets."),
+    "get": (
+        "headgate_cli.showing:get",
+        "Show objects: brokers, triggers, subscriptions, event policies, secrets and others.",
+    ),
     "describe": (
-        "headgate_cli.objects:describe",
-        "Show one object with its status and conditions, in a readable form.",
+        "headgate_cli.showing:describe",
+        "Show objects with their status and conditions, in a readable form.",
     ),
     "delete": (
         "headgate_cli.objects:delete",

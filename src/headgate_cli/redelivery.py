@@ -21,6 +21,7 @@ from headgate_cli.client import (
     Server,
     api_path,
     filter_value,
+    offers,
     print_table,
     request,
     split_name,
@@ -32,7 +33,15 @@ _HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE",
 deadletters = typer.Typer(no_args_is_help=True, help="Events that could not be delivered.")
 
 Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters. Without ids: all that the options select.")]
-Trigger = Annotated[str, typer.Option("--trigger", help="Only dead letters of this trigger: NAME or NAMESPACE/NAME.")]
+Trigger = Annotated[
+    str,
+    typer.Option(
+        "--trigger",
+        "-t",
+        help="Only dead letters of this trigger: NAME or NAMESPACE/NAME.",
+        autocompletion=offers("triggers"),
+    ),
+]
 Reason = Annotated[str, typer.Option("--reason", help="Only this reason: 400, 5xx, timeout, filter-error, ...")]
 State = Annotated[str, typer.Option("--state", help="Only this state: sending, kept or redriving.")]
 StateKept = Annotated[
@@ -211,7 +220,9 @@ Id = Annotated[int, typer.Argument(metavar="ID", help="Id of a replay.")]
 @replays.callback(invoke_without_command=True)
 def replay(
     context: typer.Context,
-    target: Annotated[str, typer.Option(help="NAME or NAMESPACE/NAME of a trigger, or a URL.")] = "",
+    target: Annotated[
+        str, typer.Option(help="NAME or NAMESPACE/NAME of a trigger, or a URL.", autocompletion=offers("triggers"))
+    ] = "",
     broker: Broker = "",
     from_: Annotated[
         str,
