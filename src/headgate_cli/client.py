@@ -42,7 +42,12 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"
 _CLIENT_REFUSED: Final = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
 """Parts of the alerts with which a server ends a handshake for the client's certificate."""
 _SHOW_CERTIFICATE: Final = "--client-cert FILE and --client-key FILE show a certificate of a CA that the server knows"
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGE: Final = re.compile(r"([0-9]{1,15})([smhdw])")
+_AGES: Final = re.compile(f"(?:{_AGE.pattern})+")
+_DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+TIMES_HELP: Final = "a time (2026-01-02, 2026-01-02T10:00:00Z), an age (90s, 15m, 1h30m, 7d)"
+"""What every option for a time takes."""
 _BETWEEN: Final = "   "
 _CELL_CHARS_MIN: Final = 8
 _NAMESPACE_OF: Final = re.compile(r"/apis?/.+/namespaces/([^/]+)/|/([^/]+)/[^/]+(?:/events)?(?:\?|$)")
@@ -159,11 +164,15 @@ def named_path(kind: Kind, name: str, namespace: str, *below: str) -> str:
 
 
 def time_text(text: str) -> str:
-    """An age (90s, 15m, 12h, 7d, PT1H) as the time it means; the server judges everything else."""
-    is_short = text[-1:] in _UNITS_S and text[:-1].isascii() and text[:-1].isdecimal()
+    """An age (90s, 1h30m, 7d, PT1H) or a day (2026-01-02) as the time it means; the server judges everything else."""
     try:
-        age = timedelta(seconds=int(text[:-1]) * _UNITS_S[text[-1]] if is_short else duration_s(text))
-        return (datetime.now(UTC) - age).isoformat().replace("+00:00", "Z")
+        if _DAY.fullmatch(text):
+            return datetime.fromisoformat(f"{text}T00:00:00Z").isoformat().replace("+00:00", "Z")
+        if _AGES.fullmatch(text):
+            seconds: float = sum(int(count) * _UNITS_S[unit] for count, unit in _AGE.findall(text))
+        else:
+            seconds = duration_s(text)
+        return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError):
         return text
 

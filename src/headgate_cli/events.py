@@ -1,23 +1,21 @@
-"""`headgate send`, `tail`, `consume`, `seek` and `subscription`: events in and out, and where a subscription stands."""
+"""`headgate send`, `consume`, `seek` and `subscription`: events in and out, and where a subscription stands."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 import typer
 
-from headgate_api import positions
-from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.errors import InvalidInputError
 from headgate_api.event.json_format import decode_event, encode_event
 from headgate_api.event.model import DataKind, Event
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
@@ -26,21 +24,19 @@ from headgate_api.objects.kinds import Kind
 from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,
+    TIMES_HELP,
     ApiRefusedError,
     Broker,
     JsonOption,
     Namespace,
     Server,
     filter_value,
-    lines,
     named_path,
     offers,
     print_table,
     request,
     time_text,
 )
-
-_CONTROL: Final = re.compile("[\x7f-\x9f]")
 
 
 def send(
@@ -110,81 +106,6 @@ def _post(server: str, path: str, event: Event) -> None:
         raise ApiRefusedError(error.status, problem, hint=error.hint) from error
 
 
-def tail(
-    broker: Broker = BROKER_DEFAULT,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from", help="earliest, latest, next, a time (RFC 3339), an age (15m, 7d) or a position (0:123,1:456)."
-        ),
-    ] = "next",
-    filter_: Annotated[str | None, typer.Option("--filter", help="CEL, or JSON as in a trigger's spec.filter.")] = None,
-    first: Annotated[
-        str | None, typer.Option(help="Start at the first event for which this CEL expression is true.")
-    ] = None,
-    value: Annotated[list[str] | None, typer.Option(help="Only chunks with this filter value. Repeatable.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Stop after this many events.")] = None,
-    follow: Annotated[bool, typer.Option(help="Wait for more events at the end.")] = True,
-    namespace: Namespace = NAMESPACE_DEFAULT,
-    server: Server = SERVER_DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the server's lines, progress included.")] = False,
-) -> None:
-    """Print a broker's events, one on each line, and wait for new ones. Ctrl-C ends it and prints the position.
-
-    Example: headgate tail --filter 'data.amount > 100'
-
-    Example: headgate tail --broker shop/orders --from 1h --no-follow --value com.shop.order.paid --json
-    """
-    parameters = [("from", time_text(start)), ("follow", str(follow).lower())]
-    parameters += [(name, text) for name, text in (("filter", filter_), ("first", first)) if text is not None]
-    parameters += [("filterValue", each) for each in value or ()]
-    parameters += [("limit", str(limit))] if limit is not None else []
-    places: dict[int, int] = {}
-    errors = 0
-    path = quote(full_name(broker, namespace))
-    try:
-        for line in lines(server, f"/{path}/events?{urlencode(parameters)}", accept="application/x-ndjson"):
-            found = json.loads(line)
-            if as_json:
-                typer.echo(_harmless(line.decode().rstrip()))
-            if "specversion" in found:  # an event, whatever its extensions are called
-                if not as_json:
-                    typer.echo(_shown(found))
-                partition, offset = map(int, found["hgposition"].split(":"))
-                places[partition] = offset + 1
-            elif "progress" in found:
-                places |= positions.parse(found["progress"]["position"])
-                if (known := found["progress"].get("filterErrors", 0)) > errors:
-                    errors = known
-                    tell = f"headgate: the filter is an error on {errors} of the events so far; they are not printed"
-                    print(tell, file=sys.stderr)
-            else:
-                raise UnavailableError(found["error"]["message"], hint=_on(places))
-    except KeyboardInterrupt:
-        pass
-    if places:
-        print(f"headgate: {_on(places)}", file=sys.stderr)
-
-
-def _on(places: dict[int, int]) -> str:
-    """Where to go on; "" when nothing was read."""
-    return f"read up to --from {positions.write(places)}" if places else ""
-
-
-def _harmless(text: str) -> str:
-    """A terminal obeys control characters. JSON has those above U+007E in texts only, and writes them so."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _shown(event: dict[str, Any]) -> str:
-    """Place, time, type, source, subject and data on one line, for a terminal."""
-    data = event.get("data", event.get("data_base64", ""))
-    parts = [event.get(name, "") for name in ("hgposition", "time", "type", "source", "subject")]
-    if data:
-        parts.append(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
-    return _harmless("  ".join(filter(None, parts)))
-
-
 # --- subscriptions ---------------------------------------------------------------------------------
 
 _WAIT_S: Final = 20.0
@@ -241,9 +162,7 @@ def consume(
 
 def seek(
     name: Name,
-    to: Annotated[
-        str, typer.Option(help="earliest, latest, a time (RFC 3339), an age (15m, 7d) or a position (0:123,1:456).")
-    ] = "earliest",
+    to: Annotated[str, typer.Option(help=f"earliest, latest, {TIMES_HELP} or a position (0:123,1:456).")] = "earliest",
     first: Annotated[
         str, typer.Option(help="The first event from there on for which this is true: CEL, or JSON as in spec.filter.")
     ] = "",

@@ -18,6 +18,7 @@ from headgate_api.objects.kinds import API_VERSION, OWN_API_VERSION, Kind
 from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,
+    TIMES_HELP,
     Broker,
     JsonLinesOption,
     JsonOption,
@@ -54,10 +55,7 @@ def why(
     ] = "",
     broker: Broker = BROKER_DEFAULT,
     source: Annotated[str, typer.Option("--source", help="The event's source, if its id is not unique.")] = "",
-    since: Annotated[
-        str,
-        typer.Option("--since", help="Search only events since then: a time (RFC 3339) or an age (90s, 15m, 12h, 7d)."),
-    ] = "",
+    from_: Annotated[str, typer.Option("--from", help=f"Search only events stored since then: {TIMES_HELP}.")] = "",
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
     as_json: JsonLinesOption = False,
@@ -69,9 +67,9 @@ def why(
       headgate why 1234
       headgate why 1234 --broker shop/orders
       headgate why 1234 --trigger gold
-      headgate why 1234 --trigger gold --source /shop --since 2h
+      headgate why 1234 --trigger gold --source /shop --from 2h
     """  # noqa: D301 - click reads \b as "keep these lines"
-    query = {"id": event_id, "source": source, "since": time_text(since)}
+    query = {"id": event_id, "source": source, "since": time_text(from_)}
     namespace, broker = split_name(broker, namespace)
     if trigger:
         answer = _search(server, named_path(Kind.TRIGGER, trigger, namespace, "why"), query)

@@ -40,8 +40,8 @@ COMMANDS: Final[CommandTable] = {
     "token": ("headgate.cli.token:app", "Create, list and revoke tokens in the file that the server reads."),
     "send": ("headgate_cli.events:send", "Publish CloudEvents: one from options, or many from a file of JSON lines."),
     "tail": (
-        "headgate_cli.events:tail",
-        "Print a broker's events, one on each line, and wait for new ones. Ctrl-C ends it and prints the position.",
+        "headgate_cli.tail:tail",
+        "Print a broker's events as they were stored, and wait for new ones. Ctrl-C ends it and prints the position.",
     ),
     "consume": (
         "headgate_cli.events:consume",

@@ -25,6 +25,7 @@ from headgate_api.objects.kinds import (
 from headgate_api.objects.manifests import Document, ManifestError, read_path, read_text
 from headgate_cli.client import (
     SERVER_DEFAULT,
+    TIMES_HELP,
     ApiRefusedError,
     Namespace,
     Server,
@@ -66,9 +67,7 @@ def apply(
             "--max-change", metavar="PERCENT", help="Apply nothing if a filter gains or loses more events, as in 5%."
         ),
     ] = "",
-    since: Annotated[
-        str, typer.Option("--since", help="How far back both look: an age (15m, 1h, 7d) or a time.")
-    ] = "1h",
+    from_: Annotated[str, typer.Option("--from", help=f"From when on both count: {TIMES_HELP}.")] = "1h",
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
@@ -80,7 +79,7 @@ def apply(
     \b
     Examples:
       headgate apply -f triggers/
-      headgate apply -f triggers/ --preview --since 1d
+      headgate apply -f triggers/ --preview --from 1d
       headgate apply -f triggers/ --max-change 5%
     """  # noqa: D301 - click reads \b as "keep these lines"
     documents = list(documents_of(file))
@@ -91,7 +90,7 @@ def apply(
 
         wanted = (_wanted(one, namespace) for one in documents if not is_namespace(one.value))
         objects = ((_label(one.kind, _name_of(one.document)), one.kind, one.namespace, one.body) for one in wanted)
-        tell(changes(server, objects, since), percent_of(max_change) if max_change else None)
+        tell(changes(server, objects, from_), percent_of(max_change) if max_change else None)
     if preview:
         return
     _tell((f"{document.source}: ", done) for document, done in _applied(server, documents, namespace))

@@ -9,12 +9,14 @@ from urllib.parse import urlencode
 
 import typer
 
+from headgate_api.ages import age
 from headgate_api.errors import InvalidInputError
 from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_api.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT, REPLAY_RATE_DEFAULT
 from headgate_api.objects.kinds import OWN_API_VERSION
 from headgate_cli.client import (
     SERVER_DEFAULT,
+    TIMES_HELP,
     Broker,
     JsonOption,
     Namespace,
@@ -28,7 +30,7 @@ from headgate_cli.client import (
     time_text,
 )
 
-_HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE", "EVENT"]
+_HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "AGE", "ATTEMPTS", "TYPE", "EVENT"]
 
 deadletters = typer.Typer(no_args_is_help=True, help="Events that could not be delivered.")
 
@@ -47,10 +49,8 @@ State = Annotated[str, typer.Option("--state", help="Only this state: sending, k
 StateKept = Annotated[
     str, typer.Option("--state", help="Only this state: sending, kept or redriving. Default without ids: kept.")
 ]
-Since = Annotated[
-    str, typer.Option("--since", help="Given up at or after this time (RFC 3339), or since this age (15m, 7d).")
-]
-Until = Annotated[str, typer.Option("--until", help="Given up before this time (RFC 3339), or this age.")]
+From = Annotated[str, typer.Option("--from", help=f"Given up at or after then: {TIMES_HELP}.")]
+To = Annotated[str, typer.Option("--to", help="Given up before then, as --from.")]
 Filter = Annotated[str, typer.Option("--filter", help="Only events for which this CEL expression is true.")]
 
 
@@ -59,8 +59,8 @@ def list_(
     trigger: Trigger = "",
     reason: Reason = "",
     state: State = "",
-    since: Since = "",
-    until: Until = "",
+    from_: From = "",
+    to: To = "",
     filter_: Filter = "",
     limit: Annotated[int, typer.Option("--limit", help="Print at most this many.", min=1)] = 100,
     as_json: JsonOption = False,
@@ -70,7 +70,7 @@ def list_(
     """Show dead letters, the oldest first."""
     namespace, trigger = split_name(trigger, namespace)
     items: list[dict[str, Any]] = []
-    query = _selection(trigger, reason, state, since, until, filter_)
+    query = _selection(trigger, reason, state, from_, to, filter_)
     while len(items) < limit:
         if not filter_:  # with one, a page is what is looked at, not what is found
             query["limit"] = min(limit - len(items), DEADLETTER_PAGE_MAX)
@@ -104,8 +104,8 @@ def redrive(
     trigger: Trigger = "",
     reason: Reason = "",
     state: StateKept = "",
-    since: Since = "",
-    until: Until = "",
+    from_: From = "",
+    to: To = "",
     filter_: Filter = "",
     rate: Annotated[
         float, typer.Option("--rate", help="Maximum number of dead letters per second.")
@@ -129,7 +129,7 @@ def redrive(
         raise typer.BadParameter(
             f"the trigger must be in namespace {namespace}, the dead letters'", param_hint="--to-trigger"
         )
-    query = _selection(trigger, reason, state, since, until, filter_)
+    query = _selection(trigger, reason, state, from_, to, filter_)
     what = ("redrive", to_name) if to_name else ("redrive",)
     _each_page(what, query | {"rate": rate}, ids, namespace, server, as_json=as_json)
 
@@ -140,8 +140,8 @@ def discard(
     trigger: Trigger = "",
     reason: Reason = "",
     state: StateKept = "",
-    since: Since = "",
-    until: Until = "",
+    from_: From = "",
+    to: To = "",
     filter_: Filter = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
@@ -152,12 +152,12 @@ def discard(
     if not yes and not typer.confirm("discard these dead letters for good?"):
         raise typer.Exit(1)
     namespace, trigger = split_name(trigger, namespace)
-    query = _selection(trigger, reason, state, since, until, filter_)
+    query = _selection(trigger, reason, state, from_, to, filter_)
     _each_page(("discard",), query, ids, namespace, server, as_json=as_json)
 
 
-def _selection(trigger: str, reason: str, state: str, since: str, until: str, filter_: str) -> dict[str, Any]:
-    span = {"since": time_text(since), "until": time_text(until)}
+def _selection(trigger: str, reason: str, state: str, from_: str, to: str, filter_: str) -> dict[str, Any]:
+    span = {"since": time_text(from_), "until": time_text(to)}
     given = {"trigger": trigger, "reason": reason, "state": state, **span, "filter": filter_}
     return {name: value for name, value in given.items() if value}
 
@@ -198,8 +198,9 @@ def _each_page(
 
 
 def _row(item: dict[str, Any]) -> list[str]:
-    fields = ("id", "trigger", "state", "reason", "died", "attempts", "eventType")
-    return [*(str(item[field]) for field in fields), f"{item['eventSource']} {item['eventId']}"]
+    first, last = [str(item[name]) for name in ("id", "trigger", "state", "reason")], ("attempts", "eventType")
+    since = age(item["died"], time.time())
+    return [*first, since, *(str(item[name]) for name in last), f"{item['eventSource']} {item['eventId']}"]
 
 
 def _path(namespace: str, *names: object) -> str:
@@ -226,11 +227,9 @@ def replay(
     broker: Broker = "",
     from_: Annotated[
         str,
-        typer.Option("--from", help="Where it starts: earliest, a time (RFC 3339), an age (15m, 7d) or a position."),
+        typer.Option("--from", help=f"Where it starts: earliest, {TIMES_HELP} or a position."),
     ] = "earliest",
-    to: Annotated[
-        str, typer.Option(help="Where it ends, exclusive: next (now), a time, an age or a position.")
-    ] = "next",
+    to: Annotated[str, typer.Option(help="Where it ends, exclusive: next (now), or as --from.")] = "next",
     filter_: Annotated[
         str, typer.Option("--filter", help="CEL, or JSON as in spec.filter; in addition to the trigger's filter.")
     ] = "",
