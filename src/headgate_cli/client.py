@@ -46,6 +46,7 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _AGE: Final = re.compile(r"([0-9]{1,15})([smhdw])")
 _AGES: Final = re.compile(f"(?:{_AGE.pattern})+")
 _DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_HINT: Final = re.compile(r" \(hint: (.*)\)$", re.DOTALL)
 TIMES_HELP: Final = "a time (2026-01-02, 2026-01-02T10:00:00Z), an age (90s, 15m, 1h30m, 7d)"
 """What every option for a time takes."""
 _BETWEEN: Final = "   "
@@ -293,7 +294,10 @@ def _refusal(error: urllib.error.HTTPError) -> ApiRefusedError:
     """What the server says: a `Status` of its API, or the problem details of a publish URI."""
     try:
         said = {"hint": "", **json.load(error)}
-        return ApiRefusedError(error.code, str(said.get("message") or said["detail"]), hint=str(said["hint"]))
+        message = str(said.get("message") or said["detail"])
+        if message.endswith(")") and (found := _HINT.search(message)) is not None:  # a `Status` has no field for it
+            return ApiRefusedError(error.code, message[: found.start()], hint=found[1])
+        return ApiRefusedError(error.code, message, hint=str(said["hint"]))
     except (ValueError, KeyError, TypeError):
         return ApiRefusedError(error.code, f"HTTP {error.code} {error.reason}")
 

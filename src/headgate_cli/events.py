@@ -16,8 +16,9 @@ import msgspec
 import typer
 
 from headgate_api.errors import InvalidInputError
+from headgate_api.event.attributes import is_json
 from headgate_api.event.json_format import decode_event, encode_event
-from headgate_api.event.model import DataKind, Event
+from headgate_api.event.model import DataKind, Event, ExtensionValue
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
 from headgate_api.limits import PULL_EVENTS_DEFAULT
 from headgate_api.objects.kinds import Kind
@@ -49,7 +50,17 @@ def send(
     source: Annotated[str, typer.Option(help="Where the event happened.")] = "/headgate/cli",
     id_: Annotated[str | None, typer.Option("--id", help="The event's id. Default: a new UUID.")] = None,
     subject: Annotated[str | None, typer.Option(help="What the event is about.")] = None,
+    time_: Annotated[
+        str | None, typer.Option("--time", help=f"When it happened: now, {TIMES_HELP}. Default: the event has no time.")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="The event's data, as JSON.")] = None,
+    data_file: Annotated[
+        Path | None, typer.Option("--data-file", metavar="FILE", help="A file of the event's data; - for stdin.")
+    ] = None,
+    datacontenttype: Annotated[
+        str | None,
+        typer.Option(help="Media type of the data. Data of another type than JSON is sent as it is."),
+    ] = None,
     extension: Annotated[
         list[str] | None, typer.Option("--extension", "-e", help="An extension, NAME=VALUE. Repeatable.")
     ] = None,
@@ -60,41 +71,71 @@ def send(
 ) -> None:
     """Publish CloudEvents: one from options, or many from a file of JSON lines.
 
-    Example: headgate send --type com.shop.order.paid --data '{"total": 42}'
-
-    Example: headgate send events.jsonl --broker shop/orders
-    """
+    \b
+    Examples:
+      headgate send --type com.shop.order.paid --data '{"total": 42}'
+      headgate send --type com.shop.invoice --time now --data-file invoice.pdf --datacontenttype application/pdf
+      headgate send -b shop/orders events.jsonl
+    """  # noqa: D301 - click reads \b as "keep these lines"
     if (file is None) == (type_ is None):
         raise InvalidInputError("give either --type or a FILE of events", hint="headgate send --help shows examples")
     if file is not None:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text()
-        events = [decode_event(line.encode()) for line in text.splitlines() if line.strip()]
+        events = [decode_event(line) for line in _content("FILE", file).splitlines() if line.strip()]
     else:
         assert type_ is not None
-        events = [_from_flags(type_, source, id_ or str(uuid.uuid4()), subject, data, extension or [])]
+        if data is not None and data_file is not None:
+            raise InvalidInputError("--data and --data-file each give the data", hint="leave out one of them")
+        body = _content("--data-file", data_file) if data_file is not None else None if data is None else data.encode()
+        media_type = datacontenttype or ("application/json" if body is not None else None)
+        events = [
+            Event(
+                specversion="1.0",
+                id=id_ or str(uuid.uuid4()),
+                source=source,
+                type=type_,
+                subject=subject,
+                time=None if time_ is None else time_text("0s" if time_ == "now" else time_),
+                datacontenttype=media_type,
+                extensions=_extensions(extension or []),
+                data_kind=DataKind.NONE if body is None else _kind(media_type, body),
+                data=body,
+            )
+        ]
     path = f"/{quote(full_name(broker, namespace))}"
     for event in events:
         _post(server, path, event)
         typer.echo(json.dumps({"id": event.id, "accepted": True}) if as_json else f"accepted {event.id}")
 
 
-def _from_flags(
-    type_: str, source: str, id_: str, subject: str | None, data: str | None, extensions: list[str]
-) -> Event:
-    pairs = [pair.partition("=") for pair in extensions]
-    if any(not equals for _, equals, _ in pairs):
+def _content(option: str, path: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"{option} {path} cannot be read: {error.strerror}", hint="- reads stdin") from error
+
+
+def _extensions(pairs: list[str]) -> dict[str, ExtensionValue]:
+    split = [pair.partition("=") for pair in pairs]
+    if any(not equals for _, equals, _ in split):
         raise InvalidInputError("--extension is not NAME=VALUE", hint="for example: -e tenant=acme")
-    return Event(
-        specversion="1.0",
-        id=id_,
-        source=source,
-        type=type_,
-        subject=subject,
-        datacontenttype="application/json" if data is not None else None,
-        extensions={name: value for name, _, value in pairs},
-        data_kind=DataKind.NONE if data is None else DataKind.JSON,
-        data=None if data is None else data.encode(),
-    )
+    return {name: value for name, _, value in split}
+
+
+def _kind(media_type: str | None, data: bytes) -> DataKind:
+    if is_json(media_type):
+        try:
+            msgspec.json.decode(data, type=msgspec.Raw)
+        except msgspec.DecodeError as error:
+            raise InvalidInputError(
+                f"the data is no JSON: {error}",
+                hint="quote a text twice, as in --data '\"hello\"', or give --datacontenttype text/plain",
+            ) from error
+        return DataKind.JSON
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return DataKind.BINARY
+    return DataKind.TEXT if (media_type or "").startswith("text/") else DataKind.BINARY
 
 
 def _post(server: str, path: str, event: Event) -> None:
