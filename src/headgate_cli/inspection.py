@@ -1,4 +1,4 @@
-"""`headgate why`, `trace`, `lint` and `summary`: what a server says of an event, of a broker's filters, of itself."""
+"""`headgate why`, `trace`, `lint`, `status`, `version`: what a server says of events, of filters, of itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from urllib.parse import urlencode
 
 import typer
 
-from headgate_api.errors import NotFoundError
+from headgate_api import __version__
+from headgate_api.errors import NotFoundError, UnavailableError
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
 from headgate_api.event.status import status_text
 from headgate_api.limits import TRACE_EVENTS_MAX
@@ -29,6 +30,7 @@ from headgate_cli.client import (
     fail,
     named_path,
     offers,
+    print_error,
     print_table,
     request,
     split_name,
@@ -348,7 +350,33 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_OTHERS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def summary(
+def version(
+    server: Server = SERVER_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the version of this command, and that of the server if one answers.
+
+    Example: headgate version --server http://broker.example.com:8080
+    """
+    try:
+        there = _version_of(server)
+    except UnavailableError as error:
+        there = ""
+        if not as_json:
+            print_error(error.message, hint=error.hint)
+    if as_json:
+        typer.echo(json.dumps({"client": __version__, "server": there or None}))
+    else:
+        typer.echo(f"headgate  {__version__}" + (f"\nserver    {there}  {server}" if there else ""))
+
+
+def _version_of(server: str) -> str:
+    """Headgate's part of what Kubernetes' clients are told, `v1.32.0+headgate.0.1.0`."""
+    found = request(server, "GET", "/version")
+    return str(found["gitVersion"]).rpartition("headgate.")[2]
+
+
+def status(
     namespace: Annotated[
         str | None,
         typer.Option(
@@ -362,18 +390,22 @@ def summary(
     server: Server = SERVER_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show parts, rates, backlog, and what needs attention.
+    """Show how a server is: its version, parts, rates, backlog, and what needs attention.
 
     \b
     Examples:
-      headgate summary
-      headgate summary -n shop --json
+      headgate status
+      headgate status -n shop --json
     """  # noqa: D301 - click reads \b as "keep these lines"
     found = request(server, "GET", api_path(OWN_API_VERSION, namespace, "summary"))
-    typer.echo(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(_summary_lines(found)))
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        typer.echo(f"server        {server}, Headgate {_version_of(server)}")
+        typer.echo("\n".join(_status_lines(found)))
 
 
-def _summary_lines(found: dict[str, Any]) -> Iterator[str]:
+def _status_lines(found: dict[str, Any]) -> Iterator[str]:
     waiting = [
         f"{one['name']}{' of ' + one['server'] if one.get('server') else ''}"
         f"{': ' if one.get('note') else ''}{one.get('note', '')}"

@@ -19,6 +19,10 @@ COMMANDS: Final[CommandTable] = {
         "Show Headgate at work: a server, triggers in several dialects, a producer and a subscriber, "
         "all on this machine.",
     ),
+    "init": (
+        "headgate.cli.init:init",
+        "Write headgate.yaml, and a broker with a trigger, all with comments. Nothing that exists is overwritten.",
+    ),
     "doctor": (
         "headgate.cli.machine:doctor",
         "Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock, data directory.",
@@ -85,7 +89,14 @@ COMMANDS: Final[CommandTable] = {
         "headgate_cli.inspection:lint",
         "Compare the filters of a broker: which are equal, implied by others, never or always true.",
     ),
-    "summary": ("headgate_cli.inspection:summary", "Show parts, rates, backlog, and what needs attention."),
+    "status": (
+        "headgate_cli.inspection:status",
+        "Show how a server is: its version, parts, rates, backlog, and what needs attention.",
+    ),
+    "version": (
+        "headgate_cli.inspection:version",
+        "Print the version of this command, and that of the server if one answers.",
+    ),
     "deadletter": ("headgate_cli.redelivery:deadletters", "Events that could not be delivered."),
     "replay": ("headgate_cli.redelivery:replays", "Send a broker's stored events to one target again."),
     "subscription": (
