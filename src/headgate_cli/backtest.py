@@ -22,10 +22,6 @@ from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,
     TIMES_HELP,
-    Broker,
-    JsonOption,
-    Namespace,
-    Server,
     api_path,
     filter_value,
     print_table,
@@ -33,6 +29,7 @@ from headgate_cli.client import (
     time_text,
 )
 from headgate_cli.lazy import module_of
+from headgate_cli.options import Broker, JsonOption, Namespace, Server
 
 _HOURS_SHOWN: Final = 48
 _TRIGGERS_SHOWN: Final = 20

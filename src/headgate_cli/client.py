@@ -13,10 +13,10 @@ import sys
 import textwrap
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Annotated, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -53,37 +53,7 @@ _BETWEEN: Final = "   "
 _CELL_CHARS_MIN: Final = 8
 _NAMESPACE_OF: Final = re.compile(r"/apis?/.+/namespaces/([^/]+)/|/([^/]+)/[^/]+(?:/events)?(?:\?|$)")
 """Of paths of the API, and of those of brokers."""
-
-
-def offers(plural: str) -> Callable[[typer.Context, str], list[str]]:
-    """What a shell offers for a word that names an object of this kind; the server is asked when Tab is pressed."""
-
-    def offered(ctx: typer.Context, incomplete: str) -> list[str]:
-        from headgate_cli.completion import names_there
-
-        return names_there(plural, ctx, incomplete)
-
-    return offered
-
-
-Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help="URL of the running server.")]
-Namespace = Annotated[
-    str,
-    typer.Option(
-        "--namespace",
-        "-n",
-        envvar="HEADGATE_NAMESPACE",
-        help="Namespace of what is named without one; that of --context.",
-        autocompletion=offers("namespaces"),
-    ),
-]
-Broker = Annotated[
-    str,
-    typer.Option("--broker", "-b", help="NAME or NAMESPACE/NAME of the broker.", autocompletion=offers("brokers")),
-]
 BROKER_DEFAULT: Final = "default"
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print JSON: one object on each line.")]
 
 
 class ApiRefusedError(InvalidInputError):

@@ -27,17 +27,13 @@ from headgate_cli.client import (
     SERVER_DEFAULT,
     TIMES_HELP,
     ApiRefusedError,
-    Broker,
-    JsonOption,
-    Namespace,
-    Server,
     filter_value,
     named_path,
-    offers,
     print_table,
     request,
     time_text,
 )
+from headgate_cli.options import Broker, JsonOption, Namespace, Server, offers
 
 
 def send(

@@ -20,16 +20,10 @@ from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,
     TIMES_HELP,
-    Broker,
-    JsonLinesOption,
-    JsonOption,
-    Namespace,
-    Server,
     api_path,
     counted,
     fail,
     named_path,
-    offers,
     print_error,
     print_table,
     request,
@@ -37,6 +31,7 @@ from headgate_cli.client import (
     time_text,
 )
 from headgate_cli.lazy import module_of
+from headgate_cli.options import Broker, JsonLinesOption, JsonOption, Namespace, Server, offers
 
 _NOT_FOUND_YET: Final = "not-found-yet"
 _OTHERS_SHOWN: Final = 3

@@ -41,6 +41,10 @@ COMMANDS: Final[CommandTable] = {
         "Say what the first start of this version would change in a data directory: tables, compiled filters, disk.",
     ),
     "health": ("headgate.cli.machine:health", "Ask the server on this machine whether every part of it works."),
+    "logs": (
+        "headgate.cli.server_log:logs",
+        "Print what the server on this machine says: also what a terminal without --verbose hides.",
+    ),
     "token": ("headgate.cli.token:app", "Create, list and revoke tokens in the file that the server reads."),
     "send": ("headgate_cli.events:send", "Publish CloudEvents: one from options, or many from a file of JSON lines."),
     "tail": (

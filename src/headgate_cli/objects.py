@@ -27,17 +27,15 @@ from headgate_cli.client import (
     SERVER_DEFAULT,
     TIMES_HELP,
     ApiRefusedError,
-    Namespace,
-    Server,
     api_path,
     fail,
     named_path,
     object_path,
-    offers,
     print_error,
     request,
 )
 from headgate_cli.completion import kinds, objects_of_kind
+from headgate_cli.options import Namespace, Server, offers
 from headgate_cli.resources import KINDS_HELP, chosen_objects
 from headgate_cli.showing import COPIES
 

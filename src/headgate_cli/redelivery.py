@@ -17,18 +17,14 @@ from headgate_api.objects.kinds import OWN_API_VERSION
 from headgate_cli.client import (
     SERVER_DEFAULT,
     TIMES_HELP,
-    Broker,
-    JsonOption,
-    Namespace,
-    Server,
     api_path,
     filter_value,
-    offers,
     print_table,
     request,
     split_name,
     time_text,
 )
+from headgate_cli.options import Broker, JsonOption, Namespace, Server, offers
 
 _HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "AGE", "ATTEMPTS", "TYPE", "EVENT"]
 

@@ -19,17 +19,8 @@ import typer
 from headgate_api import positions
 from headgate_api.errors import UnavailableError
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
-from headgate_cli.client import (
-    BROKER_DEFAULT,
-    SERVER_DEFAULT,
-    TIMES_HELP,
-    Broker,
-    Namespace,
-    Server,
-    lines,
-    print_line,
-    time_text,
-)
+from headgate_cli.client import BROKER_DEFAULT, SERVER_DEFAULT, TIMES_HELP, lines, print_line, time_text
+from headgate_cli.options import Broker, Namespace, Server
 
 _CONTROL: Final = re.compile("[\x7f-\x9f]")
 _HELD_MAX: Final = 10_000

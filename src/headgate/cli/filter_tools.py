@@ -39,7 +39,7 @@ from headgate_api.event.json_format import decode_event, encode_event
 from headgate_api.event.json_text import AmbiguousJsonError, decode_strictly
 from headgate_api.limits import EVENT_BYTES_MAX, OBJECT_BYTES_MAX
 from headgate_cli import client
-from headgate_cli.client import JsonLinesOption, JsonOption
+from headgate_cli.options import JsonLinesOption, JsonOption
 
 if TYPE_CHECKING:
     from headgate_cli.backtest import AskPage
