@@ -302,13 +302,13 @@ def print_line(cells: Sequence[str], widths: Sequence[int]) -> None:
     typer.echo(_BETWEEN.join(str(cell).ljust(width) for cell, width in padded).rstrip())
 
 
-def print_error(message: str, *, hint: str = "") -> None:
-    """Prints an error and a hint to stderr."""
+def print_error(message: str, *, hint: str = "", word: str = "error") -> None:
+    """Prints an error, or what another word says that it is, and a hint to stderr."""
     from rich.console import Console  # here: most commands end without an error
     from rich.text import Text
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(Text.assemble(("error:", "bold red"), f" {message}"))
+    console.print(Text.assemble((f"{word}:", "bold red" if word == "error" else "bold yellow"), f" {message}"))
     if hint:
         console.print(Text.assemble(("hint:", "bold cyan"), f" {hint}"))
 

@@ -111,6 +111,7 @@ COMMANDS: Final[CommandTable] = {
         "headgate_cli.main:filters",
         "Try a filter on events, explain how it is matched, and count the stored events that it matches.",
     ),
+    "migrate": ("headgate_cli.migrate:app", "Write the rules of another system as manifests of triggers."),
     "log": ("headgate.cli.log:app", "Verify, count and dump the log. Safe beside a running server."),
     "cluster": (
         "headgate.cli.cluster:app",

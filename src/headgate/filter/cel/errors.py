@@ -66,7 +66,7 @@ def known_names(known: Iterable[str], given: object = "") -> str:
     """The hint for a name that is none of those that there are, with the one that is nearly the same."""
     names = list(known)
     lowered = {name.lower(): name for name in names}
-    near = get_close_matches(str(given).lower(), lowered, n=1) if given else []
+    near = get_close_matches(str(given).lower(), lowered, n=1, cutoff=0.7) if given else []
     return f"{f'did you mean {lowered[near[0]]}? ' if near else ''}one of: {', '.join(names)}"
 
 
