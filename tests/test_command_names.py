@@ -25,6 +25,7 @@ NAMED = [
     "send --type t --broker {}",
     "filter backtest true --broker {}",
     "replay --target {}",
+    "replay --target http://127.0.0.1:9/ --broker {}",
     "consume {}",
     "seek {}",
     "subscription describe {}",

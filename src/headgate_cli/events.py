@@ -208,6 +208,7 @@ def seek(
         bool, typer.Option("--after", help="With --first and --last: move to the position after that event.")
     ] = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
+    as_json: JsonOption = False,
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Move a subscription, for all its consumers: events are delivered again, or skipped.
@@ -232,6 +233,9 @@ def seek(
         except KeyboardInterrupt:
             request(server, "DELETE", named_path(Kind.SUBSCRIPTION, name, namespace, "seek"))
         done = seeking.result()
+    if as_json:
+        typer.echo(json.dumps(done))
+        return
     where = first or last or to
     typer.echo(
         f"subscription {full_name(name, namespace)} moved to {where} ({done['position']}, epoch {done['epoch']})"
@@ -248,7 +252,10 @@ def _show_progress(server: str, namespace: str, name: str) -> None:
 def describe(
     name: Name, namespace: Namespace = NAMESPACE_DEFAULT, as_json: JsonOption = False, server: Server = SERVER_DEFAULT
 ) -> None:
-    """Show a subscription's state: its backlog, events with consumers, and counters."""
+    """Show a subscription's state: its backlog, events with consumers, and counters.
+
+    Example: headgate subscription describe orders -n shop
+    """
     found = request(server, "GET", named_path(Kind.SUBSCRIPTION, name, namespace, "stats"))
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -261,6 +268,7 @@ def analyze(
     name: Name,
     filter_: Annotated[str, typer.Option("--filter", help="CEL, or JSON as in a trigger's spec.filter.")],
     namespace: Namespace = NAMESPACE_DEFAULT,
+    as_json: JsonOption = False,
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Count the events of the backlog that a filter would accept; nothing is consumed.
@@ -270,6 +278,9 @@ def analyze(
     written = filter_value(filter_)
     body = {"filter": written if isinstance(written, dict) else {"expression": written}}
     found = _ask(server, namespace, name, "analyze", body)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
     more = "" if found["complete"] else " (there are more)"
     typer.echo(
         f"{found['accepted']} of {found['events']} events{more}; {found['rejected']} rejected, {found['errors']} errors"

@@ -63,7 +63,10 @@ def list_(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Show dead letters, the oldest first."""
+    """Show dead letters, the oldest first.
+
+    Example: headgate deadletter list -n shop --trigger billing --from 1d
+    """
     namespace, trigger = split_name(trigger, namespace)
     items: list[dict[str, Any]] = []
     query = _selection(trigger, reason, state, from_, to, filter_)
@@ -90,7 +93,10 @@ def show(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Print one dead letter with its event, as JSON."""
+    """Print one dead letter with its event, as JSON.
+
+    Example: headgate deadletter show 17 -n shop
+    """
     typer.echo(json.dumps(request(server, "GET", _path(namespace, id_)), indent=2))
 
 
@@ -118,7 +124,13 @@ def redrive(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Send dead letters to their triggers' subscribers again. The server continues after this command has ended."""
+    """Send dead letters to their triggers' subscribers again. The server continues after this command has ended.
+
+    \b
+    Examples:
+      headgate deadletter redrive --trigger shop/billing --reason 5xx
+      headgate deadletter redrive 17 18 -n shop --to-trigger repair
+    """  # noqa: D301 - click reads \b as "keep these lines"
     namespace, trigger = split_name(trigger, namespace)
     place, to_name = split_name(to_trigger, namespace)
     if place != namespace:
@@ -144,7 +156,10 @@ def discard(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Delete dead letters for good."""
+    """Delete dead letters for good.
+
+    Example: headgate deadletter discard --trigger shop/billing --to 7d
+    """
     if not yes and not typer.confirm("discard these dead letters for good?"):
         raise typer.Exit(1)
     namespace, trigger = split_name(trigger, namespace)
@@ -209,7 +224,7 @@ _REPLAY_HEADS: Final = ["ID", "STATE", "BROKER", "TARGET", "PASSED", "TOTAL", "M
 _POLL_S: Final = 0.5
 """How often the progress of a dry run is polled."""
 
-replays = typer.Typer(help="Send a broker's stored events to one target again.")
+replays = typer.Typer()
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of a replay.")]
 
@@ -235,9 +250,9 @@ def replay(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Send a broker's stored events to one target again, each with the extension headgatereplay.
+    """Send a broker's stored events to one target again.
 
-    The server does it after this command has ended.
+    Each has the extension headgatereplay. The server does it after this command has ended.
 
     Example: headgate replay --target billing --from 2026-03-04T05:06:07Z --rate 50
     """
@@ -245,11 +260,18 @@ def replay(
         return
     if not target:
         raise InvalidInputError("--target is missing", hint="give the name of a trigger, or a URL")
+    if "/" in broker:
+        namespace, broker = split_name(broker, namespace)
     if "://" in target:
         aim = {"url": target}
     else:
-        namespace, target = split_name(target, namespace)
-        aim = {"trigger": target}
+        place, target = split_name(target, namespace)
+        if broker and place != namespace:
+            raise InvalidInputError(
+                f"the trigger is in namespace {place}, and the broker in {namespace}",
+                hint="a trigger gets the events of a broker of its namespace: leave out --broker",
+            )
+        namespace, aim = place, {"trigger": target}
     span = {"from": time_text(from_), "to": time_text(to)}
     body = {"broker": broker, **aim, **span, "filter": filter_value(filter_), "rate": rate}
     made = request(server, "POST", _replay_path(namespace), body=body | {"dryRun": dry_run})
@@ -267,7 +289,10 @@ def replay(
 def list_replays(
     as_json: JsonOption = False, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT
 ) -> None:
-    """Show replays, the newest first."""
+    """Show replays, the newest first.
+
+    Example: headgate replay list -n shop
+    """
     items = request(server, "GET", _replay_path(namespace))["items"]
     if as_json:
         typer.echo(json.dumps(items, indent=2))
@@ -279,13 +304,19 @@ def list_replays(
 
 @replays.command("show")
 def show_replay(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
-    """Print one replay as JSON."""
+    """Print one replay as JSON.
+
+    Example: headgate replay show 3 -n shop
+    """
     typer.echo(json.dumps(request(server, "GET", _replay_path(namespace, id_)), indent=2))
 
 
 @replays.command()
 def cancel(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
-    """Cancel a replay; events already sent stay sent."""
+    """Cancel a replay; events already sent stay sent.
+
+    Example: headgate replay cancel 3 -n shop
+    """
     done = request(server, "POST", _replay_path(namespace, id_, "cancel"))
     typer.echo(f"replay {id_} {'is cancelled' if done['cancelled'] else 'had ended'}")
 

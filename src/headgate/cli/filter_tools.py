@@ -235,7 +235,10 @@ def compare(
 
 
 def dialects(as_json: JsonLinesOption = False) -> None:
-    """List the dialects, with those of installed packages and their faults."""
+    """List the dialects, with those of installed packages and their faults.
+
+    Example: headgate filter dialects
+    """
     ours = [(name, "headgate", None) for name in (*DIALECTS, *NAMES) if name not in CUSTOM or CUSTOM[name].taken]
     for name, package, custom in (*ours, *((name, item.package, item) for name, item in CUSTOM.items())):
         fault = custom.fault() if custom is not None else ""
