@@ -41,7 +41,9 @@ RESOURCES: Final = (
 )
 _SHORT: Final = {"ns": "namespaces", "quota": "resourcequotas", "hgsub": "subscriptions"}
 """As `kubectl api-resources` shows them."""
-KINDS_HELP: Final = "brokers, triggers, subscriptions, eventpolicies, eventtypes, secrets, namespaces, ..."
+ALL: Final = "brokers,triggers,subscriptions"
+"""What `all` is, as for kubectl: what a person made for events."""
+KINDS_HELP: Final = "brokers, triggers, subscriptions, eventpolicies, eventtypes, secrets, namespaces, ...; all"
 
 
 def resource_named(text: str) -> Resource:

@@ -21,7 +21,7 @@ from headgate_api.objects.kinds import FILTER_ANNOTATION, FILTERS_ANNOTATION, Ki
 from headgate_cli.client import SERVER_DEFAULT, fail, lines, print_error, print_line, print_table, request
 from headgate_cli.completion import kinds, objects_of_kind
 from headgate_cli.options import Namespace, Server
-from headgate_cli.resources import KINDS_HELP, Resource, chosen_objects, resource_named
+from headgate_cli.resources import ALL, KINDS_HELP, Resource, chosen_objects, resource_named
 
 _JSON: Final = "application/json"
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -71,6 +71,7 @@ def get(
     \b
     Examples:
       headgate get triggers -n shop
+      headgate get brokers,triggers
       headgate get triggers --all-namespaces -o wide
       headgate get trigger gold -o yaml > gold.yaml
       headgate get triggers --watch
@@ -79,9 +80,12 @@ def get(
     named = "/" in kind or bool(names)
     if named and all_namespaces:
         fail("a name lies in one namespace", hint="leave out -A or the name")
-    chosen = list(chosen_objects(kind, names or ())) if named else [(resource_named(kind), "")]
+    if named:
+        chosen = list(chosen_objects(kind, names or ()))
+    else:
+        chosen = [(resource_named(one), "") for one in (ALL if kind == "all" else kind).split(",")]
     if watch and len(chosen) > 1:
-        fail("--watch shows one object, or all of a kind", hint="leave out the names")
+        fail("--watch shows one object, or all of a kind", hint="name one kind, and at most one object")
     show = _Table(all_namespaces, form, grows=watch) if form in (None, Form.WIDE) else _Objects(form, one_by_one=watch)
     failed = False
     for resource, name in chosen:
@@ -182,7 +186,8 @@ class _Objects:
 
     def end(self) -> None:
         if len(self._found) > 1:
-            self._found = [{"apiVersion": "v1", "kind": "List", "items": self._found}]
+            items = [each for one in self._found for each in one.get("items", [one])]
+            self._found = [{"apiVersion": "v1", "kind": "List", "items": items}]
         for one in self._found:
             self._print(one)
 

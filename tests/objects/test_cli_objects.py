@@ -230,6 +230,12 @@ def test_get_shows_several_objects_and_says_which_is_missing(server: Server) -> 
     assert done.exit_code == 1
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["NAME", "orders", "NAME", "default"]
     assert '"nope" not found' in done.stderr
+    for kinds in ("brokers,triggers", "all"):
+        shown = run(server.url, "get", kinds)
+        assert [line.split()[0] for line in shown.stdout.splitlines()] == ["NAME", "default", "orders"]
+        assert "no triggers found in namespace default" in shown.stderr
+    every = json.loads(run(server.url, "get", "all", "-o", "json").stdout)
+    assert [item["metadata"]["name"] for item in every["items"]] == ["default", "orders"]
 
 
 def test_get_goes_on_with_what_changes(server: Server) -> None:
