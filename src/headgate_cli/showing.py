@@ -117,8 +117,9 @@ class _Table:
 
     accept = _TABLE
 
-    def __init__(self, with_namespace: bool, form: Form | None, *, grows: bool) -> None:
-        self._with_namespace = with_namespace
+    def __init__(self, everywhere: bool, form: Form | None, *, grows: bool) -> None:
+        self._everywhere = everywhere
+        self._is_prefixed = False
         self._grows = grows
         self._is_wide = form is Form.WIDE
         self._columns: list[int] = []
@@ -132,13 +133,13 @@ class _Table:
 
     def add(self, resource: Resource, answer: dict[str, Any]) -> None:
         heads = answer["columnDefinitions"]
-        self._with_namespace &= resource.is_namespaced
         self._columns = [number for number, one in enumerate(heads) if self._is_wide or not one["priority"]]
         names = [heads[number]["name"].upper() for number in self._columns]
-        names = ["NAMESPACE", *names] if self._with_namespace else names
+        is_prefixed = self._everywhere and resource.is_namespaced
+        names = ["NAMESPACE", *names] if is_prefixed else names
         if self._heads and names != self._heads:
             self.end()
-        self._heads = names
+        self._heads, self._is_prefixed = names, is_prefixed
         self._rows += map(self._cells, answer["rows"])
 
     def end(self) -> None:
@@ -160,7 +161,7 @@ class _Table:
 
     def _cells(self, row: dict[str, Any]) -> list[str]:
         cells = [row["cells"][number] for number in self._columns]
-        return [row["object"]["metadata"]["namespace"], *cells] if self._with_namespace else cells
+        return [row["object"]["metadata"]["namespace"], *cells] if self._is_prefixed else cells
 
 
 class _Objects:
