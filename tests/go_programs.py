@@ -21,6 +21,11 @@ def kn() -> Path:
     return _built("kn", "knative.dev/client/cmd/kn")
 
 
+def helm() -> Path:
+    """The real helm."""
+    return _built("helm", "helm.sh/helm/v3/cmd/helm")
+
+
 def _built(name: str, package: str) -> Path:
     go, source = executable("go"), REPOSITORY / "tests" / "fixtures" / name
     program = REPOSITORY / "build" / name / name

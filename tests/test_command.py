@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -106,6 +107,21 @@ def test_help_lists_each_command_with_the_first_paragraph_of_its_own_help() -> N
     for group, name in listed:
         said = " ".join((group.loaded(name).help or "").partition("\n\n")[0].split())
         assert group.commands[name].help == said
+
+
+def test_the_help_of_each_command_has_an_example() -> None:
+    waiting: list[tuple[str, Any]] = [("headgate", get_group(app))]
+    shown = 0
+    while waiting:
+        name, command = waiting.pop()
+        words = getattr(command, "commands", {})
+        below = command.loaded if isinstance(command, LazyGroup) else words.get
+        waiting += [(f"{name} {word}", below(word)) for word in words]
+        if not words or (command.invoke_without_command and not command.no_args_is_help):
+            text = " ".join((command.help or "").split())
+            assert f"{name} " in text.partition("Example")[2] + " ", name
+            shown += 1
+    assert shown > 40
 
 
 def _groups() -> Iterator[tuple[LazyGroup, str]]:

@@ -25,6 +25,7 @@ NAMED = [
     "send --type t --broker {}",
     "filter backtest true --broker {}",
     "replay --target {}",
+    "replay --target http://127.0.0.1:9/ --broker {}",
     "consume {}",
     "seek {}",
     "subscription describe {}",
@@ -38,15 +39,18 @@ NAMED = [
     "deadletter discard --yes --trigger {}",
 ]
 AGED = [
-    "why 1 --since 1h",
+    "why 1 --from 1h",
     "tail --from 1h",
-    "filter backtest true --since 1h",
-    "filter backtest true --until 1h",
+    "tail --from 1h30m",
+    "tail --from earliest --to 1w",
+    "tail --from 2026-01-02",
+    "filter backtest true --from 1h",
+    "filter backtest true --to 1h",
     "replay --target t --from 1h",
     "replay --target t --to PT1H",
     "seek s --to 1h",
-    "deadletter list --since 1h",
-    "deadletter redrive --until 60m",
+    "deadletter list --from 1h",
+    "deadletter redrive --to 60m",
 ]
 TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d(?::|%3A)\d\d")
 
@@ -104,7 +108,8 @@ def test_a_time_may_be_an_age(server: Refusing, command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "earliest", "0:123,1:456", "2026-01-02T03:04:05Z", "1w", "-1h", "²h", "9" * 400 + "d"]
+    "text",
+    ["", "earliest", "0:123,1:456", "2026-01-02T03:04:05Z", "1y", "-1h", "1h30", "2026-13-02", "²h", "9" * 400 + "d"],
 )
 def test_what_is_no_age_is_for_the_server_to_judge(text: str) -> None:
     assert client.time_text(text) == text

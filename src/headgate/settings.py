@@ -141,6 +141,8 @@ class Settings(BaseSettings):
         on_corrupt: What readers do at a damaged place of the log: `stop`, or `skip` it and report it.
         accept_lost: Databases of which a part or all may be lost, such as `control.db, dispatch.db`.
         metrics: Whether `/metrics` is served.
+        log_format: Form of the lines on stderr: `text`, `json`, or `auto`, which is text on a terminal, else JSON.
+        verbose: Whether text also has what is no warning. JSON and `headgate logs` always have all lines.
         egress: Where subscribers and dead-letter sinks may be: `local` (also this machine and its networks) or
             `public` (only addresses that are routed in the Internet).
         egress_allow: Networks that are allowed even if `egress` refuses them, `10.0.0.0/8, ::1`.
@@ -196,6 +198,8 @@ class Settings(BaseSettings):
     on_corrupt: Literal["stop", "skip"] = "stop"
     accept_lost: str = ""
     metrics: bool = True
+    log_format: Literal["auto", "text", "json"] = "auto"
+    verbose: bool = False
     egress: Literal["local", "public"] = "local"
     egress_allow: str = ""
     egress_deny: str = ""

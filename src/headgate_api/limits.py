@@ -582,6 +582,8 @@ FRONT_DRAIN_S_MAX: Final = 5
 """Requests in flight may end within this on stop."""
 
 # --- stream ---------------------------------------------------------------------------------------
+LOG_FILE_BYTES_MAX: Final = 8 << 20
+"""Of `server.log` in the data directory; then another one begins, and the one before is kept."""
 READ_LAST_EVENTS_MAX: Final = 500
 """Last events of each partition with which a reader can begin: as many as a person looks at."""
 READ_EVENTS_MAX: Final = 1_000_000_000

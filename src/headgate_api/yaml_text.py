@@ -20,6 +20,8 @@ from headgate_api.limits import YAML_DIRECTIVES_MAX
 
 _TAGS: Final = "tag:yaml.org,2002:"
 _MERGE: Final = "<<"
+_WIDTH: Final = 2**31 - 1
+"""No text is folded."""
 _DIRECTIVE: Final = re.compile(r"^%", re.MULTILINE)
 _BOOLEANS: Final = {text: text[0] in "tT" for text in ("true", "True", "TRUE", "false", "False", "FALSE")}
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
@@ -270,3 +272,24 @@ _TAGGED: Final[dict[str, Callable[[str], object]]] = {
     "float": _float,
 }
 """Tags of scalars that JSON's types have room for."""
+
+
+class _Writer(yaml.CSafeDumper):  # type: ignore[misc]  # has no types
+    """Writes texts so that they are read as texts, here and by readers of YAML 1.1; several lines as a block."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        try:
+            is_plain = text != "" and _plain(text) == text
+        except ValueError:  # a number of too many digits
+            is_plain = False
+        style = None if is_plain else '"'
+        style = "|" if "\n" in text else style
+        return self.represent_scalar(f"{_TAGS}str", text, style)
+
+
+_Writer.add_representer(str, _Writer.represent_text)
+
+
+def written(value: object) -> str:
+    """A value of JSON as a document of YAML, its names in their order."""
+    return str(yaml.dump(value, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=_WIDTH))

@@ -111,6 +111,7 @@ def _kept_context(ctx: typer.Context, value: str | None) -> str | None:
     if value:
         os.environ["HEADGATE_SERVER"] = known.server
         if known.namespace:
+            os.environ["HEADGATE_NAMESPACE"] = known.namespace
             ctx.default_map = {**(ctx.default_map or {}), "namespace": known.namespace}
     return value
 

@@ -21,10 +21,7 @@ from headgate_api.objects.kinds import OWN_API_VERSION
 from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,
-    Broker,
-    JsonOption,
-    Namespace,
-    Server,
+    TIMES_HELP,
     api_path,
     filter_value,
     print_table,
@@ -32,6 +29,7 @@ from headgate_cli.client import (
     time_text,
 )
 from headgate_cli.lazy import module_of
+from headgate_cli.options import Broker, JsonOption, Namespace, Server
 
 _HOURS_SHOWN: Final = 48
 _TRIGGERS_SHOWN: Final = 20
@@ -43,10 +41,8 @@ AskPage = Callable[[BacktestRequest], BacktestPage]
 def backtest(
     expression: Annotated[str, typer.Argument(metavar="FILTER", help="CEL, or JSON as in a trigger's spec.filter.")],
     broker: Broker = BROKER_DEFAULT,
-    since: Annotated[
-        str, typer.Option("--since", help="Only events stored since then: a time (RFC 3339) or an age (12h, 30d).")
-    ] = "",
-    until: Annotated[str, typer.Option("--until", help="Only events stored before then: a time or an age.")] = "",
+    from_: Annotated[str, typer.Option("--from", help=f"Only events stored since then: {TIMES_HELP}.")] = "",
+    to: Annotated[str, typer.Option("--to", help="Only events stored before then, as --from.")] = "",
     against: Annotated[str, typer.Option("--against", metavar="FILTER", help="A second filter to compare with.")] = "",
     share: Annotated[
         float, typer.Option("--sample", metavar="SHARE", help="Read only this share of the events, such as 0.01.")
@@ -71,15 +67,15 @@ def backtest(
 
     \b
     Examples:
-      headgate filter backtest 'data.amount > 1000' --since 30d
+      headgate filter backtest 'data.amount > 1000' --from 30d
       headgate filter backtest '{"prefix": {"type": "order."}}' --broker shop/orders --sample 0.01
       headgate filter backtest 'data.amount > 1000' --against 'data.amount > 500' --data headgate-data --json
     """  # noqa: D301 - click reads \b as "keep these lines"
     asked = BacktestRequest(
         filter=filter_value(expression),
         against=filter_value(against),
-        from_=time_text(since) or "earliest",
-        to=time_text(until) or "next",
+        from_=time_text(from_) or "earliest",
+        to=time_text(to) or "next",
         share=share,
         triggers=triggers,
     )

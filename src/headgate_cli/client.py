@@ -13,10 +13,10 @@ import sys
 import textwrap
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Annotated, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -42,18 +42,18 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"
 _CLIENT_REFUSED: Final = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
 """Parts of the alerts with which a server ends a handshake for the client's certificate."""
 _SHOW_CERTIFICATE: Final = "--client-cert FILE and --client-key FILE show a certificate of a CA that the server knows"
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGE: Final = re.compile(r"([0-9]{1,15})([smhdw])")
+_AGES: Final = re.compile(f"(?:{_AGE.pattern})+")
+_DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_HINT: Final = re.compile(r" \(hint: (.*)\)$", re.DOTALL)
+TIMES_HELP: Final = "a time (2026-01-02, 2026-01-02T10:00:00Z), an age (90s, 15m, 1h30m, 7d)"
+"""What every option for a time takes."""
 _BETWEEN: Final = "   "
 _CELL_CHARS_MIN: Final = 8
 _NAMESPACE_OF: Final = re.compile(r"/apis?/.+/namespaces/([^/]+)/|/([^/]+)/[^/]+(?:/events)?(?:\?|$)")
 """Of paths of the API, and of those of brokers."""
-
-Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help="URL of the running server.")]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of what is named without one.")]
-Broker = Annotated[str, typer.Option("--broker", "-b", help="NAME or NAMESPACE/NAME of the broker.")]
 BROKER_DEFAULT: Final = "default"
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print JSON: one object on each line.")]
 
 
 class ApiRefusedError(InvalidInputError):
@@ -135,11 +135,15 @@ def named_path(kind: Kind, name: str, namespace: str, *below: str) -> str:
 
 
 def time_text(text: str) -> str:
-    """An age (90s, 15m, 12h, 7d, PT1H) as the time it means; the server judges everything else."""
-    is_short = text[-1:] in _UNITS_S and text[:-1].isascii() and text[:-1].isdecimal()
+    """An age (90s, 1h30m, 7d, PT1H) or a day (2026-01-02) as the time it means; the server judges everything else."""
     try:
-        age = timedelta(seconds=int(text[:-1]) * _UNITS_S[text[-1]] if is_short else duration_s(text))
-        return (datetime.now(UTC) - age).isoformat().replace("+00:00", "Z")
+        if _DAY.fullmatch(text):
+            return datetime.fromisoformat(f"{text}T00:00:00Z").isoformat().replace("+00:00", "Z")
+        if _AGES.fullmatch(text):
+            seconds: float = sum(int(count) * _UNITS_S[unit] for count, unit in _AGE.findall(text))
+        else:
+            seconds = duration_s(text)
+        return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError):
         return text
 
@@ -260,7 +264,10 @@ def _refusal(error: urllib.error.HTTPError) -> ApiRefusedError:
     """What the server says: a `Status` of its API, or the problem details of a publish URI."""
     try:
         said = {"hint": "", **json.load(error)}
-        return ApiRefusedError(error.code, str(said.get("message") or said["detail"]), hint=str(said["hint"]))
+        message = str(said.get("message") or said["detail"])
+        if message.endswith(")") and (found := _HINT.search(message)) is not None:  # a `Status` has no field for it
+            return ApiRefusedError(error.code, message[: found.start()], hint=found[1])
+        return ApiRefusedError(error.code, message, hint=str(said["hint"]))
     except (ValueError, KeyError, TypeError):
         return ApiRefusedError(error.code, f"HTTP {error.code} {error.reason}")
 
@@ -286,16 +293,22 @@ def print_table(rows: list[list[str]]) -> None:
     ]
     for row in zip(*wrapped, strict=True):
         for line in itertools.zip_longest(*row, fillvalue=""):
-            typer.echo(_BETWEEN.join(map(str.ljust, line, widths)).rstrip())
+            print_line(line, widths)
 
 
-def print_error(message: str, *, hint: str = "") -> None:
-    """Prints an error and a hint to stderr."""
+def print_line(cells: Sequence[str], widths: Sequence[int]) -> None:
+    """One line of columns; a cell that is wider than its column pushes those behind it."""
+    padded = itertools.zip_longest(cells, widths[: len(cells)], fillvalue=0)
+    typer.echo(_BETWEEN.join(str(cell).ljust(width) for cell, width in padded).rstrip())
+
+
+def print_error(message: str, *, hint: str = "", word: str = "error") -> None:
+    """Prints an error, or what another word says that it is, and a hint to stderr."""
     from rich.console import Console  # here: most commands end without an error
     from rich.text import Text
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(Text.assemble(("error:", "bold red"), f" {message}"))
+    console.print(Text.assemble((f"{word}:", "bold red" if word == "error" else "bold yellow"), f" {message}"))
     if hint:
         console.print(Text.assemble(("hint:", "bold cyan"), f" {hint}"))
 

@@ -1,45 +1,39 @@
-"""`headgate send`, `tail`, `consume`, `seek` and `subscription`: events in and out, and where a subscription stands."""
+"""`headgate send`, `consume`, `seek` and `subscription`: events in and out, and where a subscription stands."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 import typer
 
-from headgate_api import positions
-from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.errors import InvalidInputError
+from headgate_api.event.attributes import is_json
 from headgate_api.event.json_format import decode_event, encode_event
-from headgate_api.event.model import DataKind, Event
+from headgate_api.event.model import DataKind, Event, ExtensionValue
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
 from headgate_api.limits import PULL_EVENTS_DEFAULT
 from headgate_api.objects.kinds import Kind
 from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,
+    TIMES_HELP,
     ApiRefusedError,
-    Broker,
-    JsonOption,
-    Namespace,
-    Server,
     filter_value,
-    lines,
     named_path,
     print_table,
     request,
     time_text,
 )
-
-_CONTROL: Final = re.compile("[\x7f-\x9f]")
+from headgate_cli.options import Broker, JsonOption, Namespace, Server, offers
 
 
 def send(
@@ -52,7 +46,17 @@ def send(
     source: Annotated[str, typer.Option(help="Where the event happened.")] = "/headgate/cli",
     id_: Annotated[str | None, typer.Option("--id", help="The event's id. Default: a new UUID.")] = None,
     subject: Annotated[str | None, typer.Option(help="What the event is about.")] = None,
+    time_: Annotated[
+        str | None, typer.Option("--time", help=f"When it happened: now, {TIMES_HELP}. Default: the event has no time.")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="The event's data, as JSON.")] = None,
+    data_file: Annotated[
+        Path | None, typer.Option("--data-file", metavar="FILE", help="A file of the event's data; - for stdin.")
+    ] = None,
+    datacontenttype: Annotated[
+        str | None,
+        typer.Option(help="Media type of the data. Data of another type than JSON is sent as it is."),
+    ] = None,
     extension: Annotated[
         list[str] | None, typer.Option("--extension", "-e", help="An extension, NAME=VALUE. Repeatable.")
     ] = None,
@@ -63,41 +67,71 @@ def send(
 ) -> None:
     """Publish CloudEvents: one from options, or many from a file of JSON lines.
 
-    Example: headgate send --type com.shop.order.paid --data '{"total": 42}'
-
-    Example: headgate send events.jsonl --broker shop/orders
-    """
+    \b
+    Examples:
+      headgate send --type com.shop.order.paid --data '{"total": 42}'
+      headgate send --type com.shop.invoice --time now --data-file invoice.pdf --datacontenttype application/pdf
+      headgate send -b shop/orders events.jsonl
+    """  # noqa: D301 - click reads \b as "keep these lines"
     if (file is None) == (type_ is None):
         raise InvalidInputError("give either --type or a FILE of events", hint="headgate send --help shows examples")
     if file is not None:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text()
-        events = [decode_event(line.encode()) for line in text.splitlines() if line.strip()]
+        events = [decode_event(line) for line in _content("FILE", file).splitlines() if line.strip()]
     else:
         assert type_ is not None
-        events = [_from_flags(type_, source, id_ or str(uuid.uuid4()), subject, data, extension or [])]
+        if data is not None and data_file is not None:
+            raise InvalidInputError("--data and --data-file each give the data", hint="leave out one of them")
+        body = _content("--data-file", data_file) if data_file is not None else None if data is None else data.encode()
+        media_type = datacontenttype or ("application/json" if body is not None else None)
+        events = [
+            Event(
+                specversion="1.0",
+                id=id_ or str(uuid.uuid4()),
+                source=source,
+                type=type_,
+                subject=subject,
+                time=None if time_ is None else time_text("0s" if time_ == "now" else time_),
+                datacontenttype=media_type,
+                extensions=_extensions(extension or []),
+                data_kind=DataKind.NONE if body is None else _kind(media_type, body),
+                data=body,
+            )
+        ]
     path = f"/{quote(full_name(broker, namespace))}"
     for event in events:
         _post(server, path, event)
         typer.echo(json.dumps({"id": event.id, "accepted": True}) if as_json else f"accepted {event.id}")
 
 
-def _from_flags(
-    type_: str, source: str, id_: str, subject: str | None, data: str | None, extensions: list[str]
-) -> Event:
-    pairs = [pair.partition("=") for pair in extensions]
-    if any(not equals for _, equals, _ in pairs):
+def _content(option: str, path: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"{option} {path} cannot be read: {error.strerror}", hint="- reads stdin") from error
+
+
+def _extensions(pairs: list[str]) -> dict[str, ExtensionValue]:
+    split = [pair.partition("=") for pair in pairs]
+    if any(not equals for _, equals, _ in split):
         raise InvalidInputError("--extension is not NAME=VALUE", hint="for example: -e tenant=acme")
-    return Event(
-        specversion="1.0",
-        id=id_,
-        source=source,
-        type=type_,
-        subject=subject,
-        datacontenttype="application/json" if data is not None else None,
-        extensions={name: value for name, _, value in pairs},
-        data_kind=DataKind.NONE if data is None else DataKind.JSON,
-        data=None if data is None else data.encode(),
-    )
+    return {name: value for name, _, value in split}
+
+
+def _kind(media_type: str | None, data: bytes) -> DataKind:
+    if is_json(media_type):
+        try:
+            msgspec.json.decode(data, type=msgspec.Raw)
+        except msgspec.DecodeError as error:
+            raise InvalidInputError(
+                f"the data is no JSON: {error}",
+                hint="quote a text twice, as in --data '\"hello\"', or give --datacontenttype text/plain",
+            ) from error
+        return DataKind.JSON
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return DataKind.BINARY
+    return DataKind.TEXT if (media_type or "").startswith("text/") else DataKind.BINARY
 
 
 def _post(server: str, path: str, event: Event) -> None:
@@ -107,81 +141,6 @@ def _post(server: str, path: str, event: Event) -> None:
     except ApiRefusedError as error:
         problem = f"event {event.id}: {error.message} (HTTP {error.status})"
         raise ApiRefusedError(error.status, problem, hint=error.hint) from error
-
-
-def tail(
-    broker: Broker = BROKER_DEFAULT,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from", help="earliest, latest, next, a time (RFC 3339), an age (15m, 7d) or a position (0:123,1:456)."
-        ),
-    ] = "next",
-    filter_: Annotated[str | None, typer.Option("--filter", help="CEL, or JSON as in a trigger's spec.filter.")] = None,
-    first: Annotated[
-        str | None, typer.Option(help="Start at the first event for which this CEL expression is true.")
-    ] = None,
-    value: Annotated[list[str] | None, typer.Option(help="Only chunks with this filter value. Repeatable.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Stop after this many events.")] = None,
-    follow: Annotated[bool, typer.Option(help="Wait for more events at the end.")] = True,
-    namespace: Namespace = NAMESPACE_DEFAULT,
-    server: Server = SERVER_DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the server's lines, progress included.")] = False,
-) -> None:
-    """Print a broker's events, one on each line, and wait for new ones. Ctrl-C ends it and prints the position.
-
-    Example: headgate tail --filter 'data.amount > 100'
-
-    Example: headgate tail --broker shop/orders --from 1h --no-follow --value com.shop.order.paid --json
-    """
-    parameters = [("from", time_text(start)), ("follow", str(follow).lower())]
-    parameters += [(name, text) for name, text in (("filter", filter_), ("first", first)) if text is not None]
-    parameters += [("filterValue", each) for each in value or ()]
-    parameters += [("limit", str(limit))] if limit is not None else []
-    places: dict[int, int] = {}
-    errors = 0
-    path = quote(full_name(broker, namespace))
-    try:
-        for line in lines(server, f"/{path}/events?{urlencode(parameters)}", accept="application/x-ndjson"):
-            found = json.loads(line)
-            if as_json:
-                typer.echo(_harmless(line.decode().rstrip()))
-            if "specversion" in found:  # an event, whatever its extensions are called
-                if not as_json:
-                    typer.echo(_shown(found))
-                partition, offset = map(int, found["hgposition"].split(":"))
-                places[partition] = offset + 1
-            elif "progress" in found:
-                places |= positions.parse(found["progress"]["position"])
-                if (known := found["progress"].get("filterErrors", 0)) > errors:
-                    errors = known
-                    tell = f"headgate: the filter is an error on {errors} of the events so far; they are not printed"
-                    print(tell, file=sys.stderr)
-            else:
-                raise UnavailableError(found["error"]["message"], hint=_on(places))
-    except KeyboardInterrupt:
-        pass
-    if places:
-        print(f"headgate: {_on(places)}", file=sys.stderr)
-
-
-def _on(places: dict[int, int]) -> str:
-    """Where to go on; "" when nothing was read."""
-    return f"read up to --from {positions.write(places)}" if places else ""
-
-
-def _harmless(text: str) -> str:
-    """A terminal obeys control characters. JSON has those above U+007E in texts only, and writes them so."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _shown(event: dict[str, Any]) -> str:
-    """Place, time, type, source, subject and data on one line, for a terminal."""
-    data = event.get("data", event.get("data_base64", ""))
-    parts = [event.get(name, "") for name in ("hgposition", "time", "type", "source", "subject")]
-    if data:
-        parts.append(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
-    return _harmless("  ".join(filter(None, parts)))
 
 
 # --- subscriptions ---------------------------------------------------------------------------------
@@ -197,7 +156,10 @@ subscriptions = typer.Typer(
     no_args_is_help=True, help="Show a subscription's state, and count what a filter would match in its backlog."
 )
 
-Name = Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME of the subscription.")]
+Name = Annotated[
+    str,
+    typer.Argument(help="NAME or NAMESPACE/NAME of the subscription.", autocompletion=offers("subscriptions")),
+]
 
 
 def consume(
@@ -237,9 +199,7 @@ def consume(
 
 def seek(
     name: Name,
-    to: Annotated[
-        str, typer.Option(help="earliest, latest, a time (RFC 3339), an age (15m, 7d) or a position (0:123,1:456).")
-    ] = "earliest",
+    to: Annotated[str, typer.Option(help=f"earliest, latest, {TIMES_HELP} or a position (0:123,1:456).")] = "earliest",
     first: Annotated[
         str, typer.Option(help="The first event from there on for which this is true: CEL, or JSON as in spec.filter.")
     ] = "",
@@ -248,6 +208,7 @@ def seek(
         bool, typer.Option("--after", help="With --first and --last: move to the position after that event.")
     ] = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
+    as_json: JsonOption = False,
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Move a subscription, for all its consumers: events are delivered again, or skipped.
@@ -272,6 +233,9 @@ def seek(
         except KeyboardInterrupt:
             request(server, "DELETE", named_path(Kind.SUBSCRIPTION, name, namespace, "seek"))
         done = seeking.result()
+    if as_json:
+        typer.echo(json.dumps(done))
+        return
     where = first or last or to
     typer.echo(
         f"subscription {full_name(name, namespace)} moved to {where} ({done['position']}, epoch {done['epoch']})"
@@ -288,7 +252,10 @@ def _show_progress(server: str, namespace: str, name: str) -> None:
 def describe(
     name: Name, namespace: Namespace = NAMESPACE_DEFAULT, as_json: JsonOption = False, server: Server = SERVER_DEFAULT
 ) -> None:
-    """Show a subscription's state: its backlog, events with consumers, and counters."""
+    """Show a subscription's state: its backlog, events with consumers, and counters.
+
+    Example: headgate subscription describe orders -n shop
+    """
     found = request(server, "GET", named_path(Kind.SUBSCRIPTION, name, namespace, "stats"))
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -301,6 +268,7 @@ def analyze(
     name: Name,
     filter_: Annotated[str, typer.Option("--filter", help="CEL, or JSON as in a trigger's spec.filter.")],
     namespace: Namespace = NAMESPACE_DEFAULT,
+    as_json: JsonOption = False,
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Count the events of the backlog that a filter would accept; nothing is consumed.
@@ -310,6 +278,9 @@ def analyze(
     written = filter_value(filter_)
     body = {"filter": written if isinstance(written, dict) else {"expression": written}}
     found = _ask(server, namespace, name, "analyze", body)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
     more = "" if found["complete"] else " (there are more)"
     typer.echo(
         f"{found['accepted']} of {found['events']} events{more}; {found['rejected']} rejected, {found['errors']} errors"

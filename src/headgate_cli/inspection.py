@@ -1,4 +1,4 @@
-"""`headgate why`, `trace`, `lint` and `summary`: what a server says of an event, of a broker's filters, of itself."""
+"""`headgate why`, `trace`, `lint`, `status`, `version`: what a server says of events, of filters, of itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from urllib.parse import urlencode
 
 import typer
 
-from headgate_api.errors import NotFoundError
+from headgate_api import __version__
+from headgate_api.errors import NotFoundError, UnavailableError
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
 from headgate_api.event.status import status_text
 from headgate_api.limits import TRACE_EVENTS_MAX
@@ -18,21 +19,19 @@ from headgate_api.objects.kinds import API_VERSION, OWN_API_VERSION, Kind
 from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,
-    Broker,
-    JsonLinesOption,
-    JsonOption,
-    Namespace,
-    Server,
+    TIMES_HELP,
     api_path,
     counted,
     fail,
     named_path,
+    print_error,
     print_table,
     request,
     split_name,
     time_text,
 )
 from headgate_cli.lazy import module_of
+from headgate_cli.options import Broker, JsonLinesOption, JsonOption, Namespace, Server, offers
 
 _NOT_FOUND_YET: Final = "not-found-yet"
 _OTHERS_SHOWN: Final = 3
@@ -48,14 +47,12 @@ def why(
             "--trigger",
             "-t",
             help="Only this trigger, not all of the broker: with the value of each part of its filter.",
+            autocompletion=offers("triggers"),
         ),
     ] = "",
     broker: Broker = BROKER_DEFAULT,
     source: Annotated[str, typer.Option("--source", help="The event's source, if its id is not unique.")] = "",
-    since: Annotated[
-        str,
-        typer.Option("--since", help="Search only events since then: a time (RFC 3339) or an age (90s, 15m, 12h, 7d)."),
-    ] = "",
+    from_: Annotated[str, typer.Option("--from", help=f"Search only events stored since then: {TIMES_HELP}.")] = "",
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
     as_json: JsonLinesOption = False,
@@ -67,9 +64,9 @@ def why(
       headgate why 1234
       headgate why 1234 --broker shop/orders
       headgate why 1234 --trigger gold
-      headgate why 1234 --trigger gold --source /shop --since 2h
+      headgate why 1234 --trigger gold --source /shop --from 2h
     """  # noqa: D301 - click reads \b as "keep these lines"
-    query = {"id": event_id, "source": source, "since": time_text(since)}
+    query = {"id": event_id, "source": source, "since": time_text(from_)}
     namespace, broker = split_name(broker, namespace)
     if trigger:
         answer = _search(server, named_path(Kind.TRIGGER, trigger, namespace, "why"), query)
@@ -260,6 +257,7 @@ def lint(
             "--broker",
             "-b",
             help="NAME or NAMESPACE/NAME of the broker.",
+            autocompletion=offers("brokers"),
             show_default=f"{BROKER_DEFAULT}, with -f all",
         ),
     ] = "",
@@ -347,25 +345,62 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_OTHERS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def summary(
+def version(
+    server: Server = SERVER_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the version of this command, and that of the server if one answers.
+
+    Example: headgate version --server http://broker.example.com:8080
+    """
+    try:
+        there = _version_of(server)
+    except UnavailableError as error:
+        there = ""
+        if not as_json:
+            print_error(error.message, hint=error.hint)
+    if as_json:
+        typer.echo(json.dumps({"client": __version__, "server": there or None}))
+    else:
+        typer.echo(f"headgate  {__version__}" + (f"\nserver    {there}  {server}" if there else ""))
+
+
+def _version_of(server: str) -> str:
+    """Headgate's part of what Kubernetes' clients are told, `v1.32.0+headgate.0.1.0`."""
+    found = request(server, "GET", "/version")
+    return str(found["gitVersion"]).rpartition("headgate.")[2]
+
+
+def status(
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="One namespace.", show_default="the whole server")
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="One namespace.",
+            show_default="the whole server",
+            autocompletion=offers("namespaces"),
+        ),
     ] = None,
     server: Server = SERVER_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show parts, rates, backlog, and what needs attention.
+    """Show how a server is: its version, parts, rates, backlog, and what needs attention.
 
     \b
     Examples:
-      headgate summary
-      headgate summary -n shop --json
+      headgate status
+      headgate status -n shop --json
     """  # noqa: D301 - click reads \b as "keep these lines"
     found = request(server, "GET", api_path(OWN_API_VERSION, namespace, "summary"))
-    typer.echo(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(_summary_lines(found)))
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        typer.echo(f"server        {server}, Headgate {_version_of(server)}")
+        typer.echo("\n".join(_status_lines(found)))
 
 
-def _summary_lines(found: dict[str, Any]) -> Iterator[str]:
+def _status_lines(found: dict[str, Any]) -> Iterator[str]:
     waiting = [
         f"{one['name']}{' of ' + one['server'] if one.get('server') else ''}"
         f"{': ' if one.get('note') else ''}{one.get('note', '')}"

@@ -19,6 +19,10 @@ COMMANDS: Final[CommandTable] = {
         "Show Headgate at work: a server, triggers in several dialects, a producer and a subscriber, "
         "all on this machine.",
     ),
+    "init": (
+        "headgate.cli.init:init",
+        "Write headgate.yaml, and a broker with a trigger, all with comments. Nothing that exists is overwritten.",
+    ),
     "doctor": (
         "headgate.cli.machine:doctor",
         "Check this machine: Java, memory, disk and its fdatasync, file limit, ports, clock, data directory.",
@@ -37,11 +41,15 @@ COMMANDS: Final[CommandTable] = {
         "Say what the first start of this version would change in a data directory: tables, compiled filters, disk.",
     ),
     "health": ("headgate.cli.machine:health", "Ask the server on this machine whether every part of it works."),
+    "logs": (
+        "headgate.cli.server_log:logs",
+        "Print what the server on this machine says: also what a terminal without --verbose hides.",
+    ),
     "token": ("headgate.cli.token:app", "Create, list and revoke tokens in the file that the server reads."),
     "send": ("headgate_cli.events:send", "Publish CloudEvents: one from options, or many from a file of JSON lines."),
     "tail": (
-        "headgate_cli.events:tail",
-        "Print a broker's events, one on each line, and wait for new ones. Ctrl-C ends it and prints the position.",
+        "headgate_cli.tail:tail",
+        "Print a broker's events as they were stored, and wait for new ones. Ctrl-C ends it and prints the position.",
     ),
     "consume": (
         "headgate_cli.events:consume",
@@ -68,10 +76,13 @@ COMMANDS: Final[CommandTable] = {
         "headgate_cli.objects:apply",
         "Create or update brokers, triggers, subscriptions, event policies, secrets from YAML or JSON.",
     ),
-    "get": ("headgate_cli.objects:get", "Show brokers, triggers, subscriptions, event policies or secrets."),
+    "get": (
+        "headgate_cli.showing:get",
+        "Show objects: brokers, triggers, subscriptions, event policies, secrets and others.",
+    ),
     "describe": (
-        "headgate_cli.objects:describe",
-        "Show one object with its status and conditions, in a readable form.",
+        "headgate_cli.showing:describe",
+        "Show objects with their status and conditions, in a readable form.",
     ),
     "delete": (
         "headgate_cli.objects:delete",
@@ -82,7 +93,14 @@ COMMANDS: Final[CommandTable] = {
         "headgate_cli.inspection:lint",
         "Compare the filters of a broker: which are equal, implied by others, never or always true.",
     ),
-    "summary": ("headgate_cli.inspection:summary", "Show parts, rates, backlog, and what needs attention."),
+    "status": (
+        "headgate_cli.inspection:status",
+        "Show how a server is: its version, parts, rates, backlog, and what needs attention.",
+    ),
+    "version": (
+        "headgate_cli.inspection:version",
+        "Print the version of this command, and that of the server if one answers.",
+    ),
     "deadletter": ("headgate_cli.redelivery:deadletters", "Events that could not be delivered."),
     "replay": ("headgate_cli.redelivery:replays", "Send a broker's stored events to one target again."),
     "subscription": (
@@ -93,6 +111,7 @@ COMMANDS: Final[CommandTable] = {
         "headgate_cli.main:filters",
         "Try a filter on events, explain how it is matched, and count the stored events that it matches.",
     ),
+    "migrate": ("headgate_cli.migrate:app", "Write the rules of another system as manifests of triggers."),
     "log": ("headgate.cli.log:app", "Verify, count and dump the log. Safe beside a running server."),
     "cluster": (
         "headgate.cli.cluster:app",

@@ -1,13 +1,10 @@
-"""`headgate apply`, `get`, `describe`, `delete` and `trigger`: objects of a running server, without kubectl."""
+"""`headgate apply`, `delete` and `trigger`: changes objects of a running server, without kubectl."""
 
 from __future__ import annotations
 
-import base64
-import json
 import sys
-import textwrap
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,8 +20,6 @@ from headgate_api.limits import APPLIES_AT_ONCE_MAX, APPLY_BYTES_MAX, APPLY_OBJE
 from headgate_api.objects.bodies import MERGE_PATCH, is_namespace, kind_of
 from headgate_api.objects.kinds import (
     APPLIED_TOGETHER,
-    FILTER_ANNOTATION,
-    FILTERS_ANNOTATION,
     OWN_API_VERSION,
     PAUSED_ANNOTATION,
     Kind,
@@ -32,37 +27,31 @@ from headgate_api.objects.kinds import (
 from headgate_api.objects.manifests import Document, ManifestError, read_path, read_text
 from headgate_cli.client import (
     SERVER_DEFAULT,
+    TIMES_HELP,
     ApiRefusedError,
-    JsonOption,
-    Namespace,
-    Server,
     api_path,
     fail,
     named_path,
     object_path,
     print_error,
-    print_table,
     request,
 )
+from headgate_cli.completion import kinds, objects_of_kind
+from headgate_cli.options import Namespace, Server, offers
+from headgate_cli.resources import KINDS_HELP, chosen_objects
+from headgate_cli.showing import COPIES
 
-_TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
-
-_KINDS: Final = "brokers, triggers, subscriptions, eventpolicies or secrets"
-
-KindName = Annotated[str, typer.Argument(metavar="KIND", help=_KINDS)]
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of triggers: NAME or NAMESPACE/NAME.")]
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...", help="Names of triggers: NAME or NAMESPACE/NAME.", autocompletion=offers("triggers")
+    ),
+]
 _SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTimestamp"})
 """Metadata that the server writes: in a file that `get --json` has printed it says nothing of what is wanted."""
 _MANAGER: Final = "fieldManager=headgate"
 _ENVELOPE_BYTES: Final = 64
 """What a request has around its objects."""
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-"""Repeats a Secret's values."""
-_COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})
-"""Annotations that repeat the spec: sent back, they would say that a filter that is left out is to stay."""
-_COMMON: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
-_INDENT: Final = "  "
-_CONDITION: Final = ("type", "status", "reason", "lastTransitionTime")
 
 triggers = typer.Typer(no_args_is_help=True, help="Pause and resume the deliveries of triggers.")
 
@@ -78,9 +67,7 @@ def apply(
             "--max-change", metavar="PERCENT", help="Apply nothing if a filter gains or loses more events, as in 5%."
         ),
     ] = "",
-    since: Annotated[
-        str, typer.Option("--since", help="How far back both look: an age (15m, 1h, 7d) or a time.")
-    ] = "1h",
+    from_: Annotated[str, typer.Option("--from", help=f"From when on both count: {TIMES_HELP}.")] = "1h",
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
@@ -92,7 +79,7 @@ def apply(
     \b
     Examples:
       headgate apply -f triggers/
-      headgate apply -f triggers/ --preview --since 1d
+      headgate apply -f triggers/ --preview --from 1d
       headgate apply -f triggers/ --max-change 5%
     """  # noqa: D301 - click reads \b as "keep these lines"
     documents = list(documents_of(file))
@@ -103,57 +90,18 @@ def apply(
 
         wanted = (_wanted(one, namespace) for one in documents if not is_namespace(one.value))
         objects = ((_label(one.kind, _name_of(one.document)), one.kind, one.namespace, one.body) for one in wanted)
-        tell(changes(server, objects, since), percent_of(max_change) if max_change else None)
+        tell(changes(server, objects, from_), percent_of(max_change) if max_change else None)
     if preview:
         return
     _tell((f"{document.source}: ", done) for document, done in _applied(server, documents, namespace))
 
 
-def get(
-    kind: KindName,
-    name: Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME of one object; all objects without it.")] = "",
-    namespace: Namespace = NAMESPACE_DEFAULT,
-    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Objects of every namespace.")] = False,
-    as_json: JsonOption = False,
-    server: Server = SERVER_DEFAULT,
-) -> None:
-    """Show brokers, triggers, subscriptions, event policies or secrets."""
-    found = _kind(kind)
-    if name and all_namespaces:
-        fail("a name lies in one namespace", hint="leave out -A or the name")
-    everywhere = all_namespaces or not found.is_namespaced
-    path = api_path(found.api_version, None if everywhere else namespace, found.plural)
-    if name:
-        path = named_path(found, name, namespace)
-    answer = request(server, "GET", path, accept="application/json" if as_json else _TABLE)
-    if as_json:
-        typer.echo(json.dumps(answer, indent=2))
-        return
-    rows = [row["cells"] for row in answer["rows"]]
-    all_namespaces = all_namespaces and found.is_namespaced
-    if all_namespaces:
-        rows = [[row["object"]["metadata"]["namespace"], *row["cells"]] for row in answer["rows"]]
-    heads = (["NAMESPACE"] if all_namespaces else []) + [head["name"].upper() for head in answer["columnDefinitions"]]
-    if not rows:
-        typer.echo(f"no {found.plural} found{'' if everywhere else f' in namespace {namespace}'}", err=True)
-        return
-    print_table([heads, *rows])
-
-
-def describe(
-    kind: KindName,
-    name: Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME of the object.")],
-    namespace: Namespace = NAMESPACE_DEFAULT,
-    server: Server = SERVER_DEFAULT,
-) -> None:
-    """Show one object with its status and conditions, in a readable form."""
-    found = request(server, "GET", named_path(_kind(kind), name, namespace))
-    typer.echo("\n".join(_description(found)))
-
-
 def delete(
-    kind: Annotated[str, typer.Argument(help=f"{_KINDS}; not with --filename")] = "",
-    names: Annotated[list[str] | None, typer.Argument(help="Names of the objects: NAME or NAMESPACE/NAME.")] = None,
+    kind: Annotated[str, typer.Argument(help=f"{KINDS_HELP}; not with --filename", autocompletion=kinds)] = "",
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names of the objects: NAME or NAMESPACE/NAME.", autocompletion=objects_of_kind),
+    ] = None,
     file: Annotated[
         str,
         typer.Option("--filename", "-f", help="Delete the objects of a file, a directory, or - for standard input."),
@@ -164,16 +112,23 @@ def delete(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Delete objects by kind and name, or from a file. Objects with finalizers wait for them."""
-    if bool(file) == bool(kind and names):
+    """Delete objects by kind and name, or from a file. Objects with finalizers wait for them.
+
+    \b
+    Examples:
+      headgate delete trigger gold silver
+      headgate delete trigger/gold broker/orders -n shop
+      headgate delete -f triggers/
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    if bool(file) == bool(kind and (names or "/" in kind)):
         fail("say what to delete", hint="headgate delete trigger NAME, or headgate delete -f FILE")
     if file:
         # Namespaces last: each takes everything in it with it, and what is deleted before is named.
         documents = sorted(documents_of(file), key=lambda document: is_namespace(document.value))
         wanted = [_labelled_path(document, namespace) for document in documents]
     else:
-        found = _kind(kind)
-        wanted = [(_label(found, name), named_path(found, name, namespace)) for name in names or ()]
+        chosen = chosen_objects(kind, names or ())
+        wanted = [(resource.label(name), resource.named_path(name, namespace)) for resource, name in chosen]
     _tell(("", _deleted(server, shown, path, missing_ok=ignore_not_found)) for shown, path in wanted)
 
 
@@ -198,13 +153,6 @@ def _tell(done: Iterable[tuple[str, str | InvalidInputError]]) -> None:
             typer.echo(said)
     if failed:
         raise typer.Exit(1)
-
-
-def _kind(text: str) -> Kind:
-    found = next((known for known in Kind if text.lower() in (known.plural, known.value.lower())), None)
-    if found is None:
-        fail(f"unknown kind {text!r}", hint=f"one of {', '.join(kind.plural for kind in Kind)}")
-    return found
 
 
 def _labelled_path(document: Document, namespace: str) -> tuple[str, str]:
@@ -428,7 +376,7 @@ def _sent_object(server: str, one: _Wanted) -> str:
         made = request(server, "POST", f"{object_path(kind, one.namespace)}?{_MANAGER}", body=body)
         return f"{_label(kind, made['metadata']['name'])} created"
     for field in ("labels", "annotations"):
-        kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key not in _COPIES}
+        kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key not in COPIES}
         given = metadata.get(field)
         metadata[field] = kept | given if isinstance(given, dict) else kept
     metadata.setdefault("finalizers", old["metadata"].get("finalizers", []))  # other programs' business
@@ -437,72 +385,3 @@ def _sent_object(server: str, one: _Wanted) -> str:
     fields = ("uid", "generation", "labels", "annotations")
     same = all(new["metadata"].get(field) == old["metadata"].get(field) for field in fields)
     return f"{_label(kind, name)} {'unchanged' if same else 'configured'}"
-
-
-# --- describe ------------------------------------------------------------------------------------
-
-
-def _description(obj: Mapping[str, Any]) -> Iterator[str]:
-    metadata, status = obj["metadata"], dict(obj.get("status") or {})
-    conditions = status.pop("conditions", [])
-    yield from _fields({"Name": metadata["name"], "Namespace": metadata.get("namespace") or "<none>"})
-    hidden = _COPIES | {_LAST_APPLIED} if obj["kind"] == Kind.SECRET else _COPIES
-    annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key not in hidden}
-    yield from _fields({"Labels": metadata.get("labels") or "<none>", "Annotations": annotations or "<none>"})
-    yield from _fields({"Kind": f"{obj['kind']} ({obj['apiVersion']})", "Created": metadata.get("creationTimestamp")})
-    going = {"Deleted": metadata.get("deletionTimestamp"), "Finalizers": metadata.get("finalizers")}
-    yield from _fields({name: value for name, value in going.items() if value})
-    if obj["kind"] == Kind.SECRET:  # the values are for `get -o json` alone
-        sizes = {key: f"{len(base64.b64decode(value))} bytes" for key, value in (obj.get("data") or {}).items()}
-        yield from _fields({"Type": obj["type"], "Data": sizes or "<none>"})
-        return
-    yield from _fields({"Generation": metadata["generation"]})
-    own = {key: value for key, value in obj.items() if key not in _COMMON}
-    yield from _fields({f"{key[0].upper()}{key[1:]}": value for key, value in own.items()})
-    if not own:
-        yield from _fields({"Spec": obj.get("spec") or "<none>", "Status": status or "<none>"})
-        yield from _conditions(conditions)
-
-
-def _fields(values: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
-    """Names and values, what has fields of its own below its name."""
-    for name, value in values.items():
-        before = f"{_INDENT * depth}{name}:"
-        if isinstance(value, Mapping) and value:
-            yield before
-            yield from _fields(value, depth + 1)
-        elif isinstance(value, list) and value:
-            yield before
-            yield from _items(value, depth + 1)
-        elif isinstance(value, str) and "\n" in value:
-            yield before
-            yield from textwrap.indent(value.rstrip("\n"), _INDENT * (depth + 1)).split("\n")
-        else:
-            yield f"{before} {value}"
-
-
-def _items(values: list[Any], depth: int) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, Mapping) and value:
-            first, *others = _fields(value, depth + 1)
-            yield f"{_INDENT * depth}- {first.lstrip()}"
-            yield from others
-        else:
-            yield f"{_INDENT * depth}- {value}"
-
-
-def _conditions(conditions: list[Mapping[str, str]]) -> Iterator[str]:
-    """A table, with the message below each row that has one."""
-    yield "Conditions:" if conditions else "Conditions: <none>"
-    if not conditions:
-        return
-    rows = [
-        ("TYPE", "STATUS", "REASON", "SINCE"),
-        *(tuple(one.get(key, "") for key in _CONDITION) for one in conditions),
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    messages = ["", *(one.get("message", "") for one in conditions)]
-    for row, message in zip(rows, messages, strict=True):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield f"{_INDENT}{'   '.join(cells)}".rstrip()
-        yield from textwrap.indent(message, _INDENT * 3).splitlines()

@@ -120,7 +120,7 @@ def _shown(change: FilterChange) -> Iterator[str]:
     if found.errors:
         yield f"  an error on {counted(found.errors, 'event')}"
     if not found.complete:
-        yield "  stopped before the end: --since looks back less far"
+        yield "  stopped before the end: --from begins later"
     for sign, events in (("+", found.only_filter), ("-", found.only_against)):
         yield from (_event(sign, one) for one in events)
 

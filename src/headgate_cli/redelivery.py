@@ -9,16 +9,14 @@ from urllib.parse import urlencode
 
 import typer
 
+from headgate_api.ages import age
 from headgate_api.errors import InvalidInputError
 from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_api.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT, REPLAY_RATE_DEFAULT
 from headgate_api.objects.kinds import OWN_API_VERSION
 from headgate_cli.client import (
     SERVER_DEFAULT,
-    Broker,
-    JsonOption,
-    Namespace,
-    Server,
+    TIMES_HELP,
     api_path,
     filter_value,
     print_table,
@@ -26,22 +24,29 @@ from headgate_cli.client import (
     split_name,
     time_text,
 )
+from headgate_cli.options import Broker, JsonOption, Namespace, Server, offers
 
-_HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE", "EVENT"]
+_HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "AGE", "ATTEMPTS", "TYPE", "EVENT"]
 
 deadletters = typer.Typer(no_args_is_help=True, help="Events that could not be delivered.")
 
 Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters. Without ids: all that the options select.")]
-Trigger = Annotated[str, typer.Option("--trigger", help="Only dead letters of this trigger: NAME or NAMESPACE/NAME.")]
+Trigger = Annotated[
+    str,
+    typer.Option(
+        "--trigger",
+        "-t",
+        help="Only dead letters of this trigger: NAME or NAMESPACE/NAME.",
+        autocompletion=offers("triggers"),
+    ),
+]
 Reason = Annotated[str, typer.Option("--reason", help="Only this reason: 400, 5xx, timeout, filter-error, ...")]
 State = Annotated[str, typer.Option("--state", help="Only this state: sending, kept or redriving.")]
 StateKept = Annotated[
     str, typer.Option("--state", help="Only this state: sending, kept or redriving. Default without ids: kept.")
 ]
-Since = Annotated[
-    str, typer.Option("--since", help="Given up at or after this time (RFC 3339), or since this age (15m, 7d).")
-]
-Until = Annotated[str, typer.Option("--until", help="Given up before this time (RFC 3339), or this age.")]
+From = Annotated[str, typer.Option("--from", help=f"Given up at or after then: {TIMES_HELP}.")]
+To = Annotated[str, typer.Option("--to", help="Given up before then, as --from.")]
 Filter = Annotated[str, typer.Option("--filter", help="Only events for which this CEL expression is true.")]
 
 
@@ -50,18 +55,21 @@ def list_(
     trigger: Trigger = "",
     reason: Reason = "",
     state: State = "",
-    since: Since = "",
-    until: Until = "",
+    from_: From = "",
+    to: To = "",
     filter_: Filter = "",
     limit: Annotated[int, typer.Option("--limit", help="Print at most this many.", min=1)] = 100,
     as_json: JsonOption = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Show dead letters, the oldest first."""
+    """Show dead letters, the oldest first.
+
+    Example: headgate deadletter list -n shop --trigger billing --from 1d
+    """
     namespace, trigger = split_name(trigger, namespace)
     items: list[dict[str, Any]] = []
-    query = _selection(trigger, reason, state, since, until, filter_)
+    query = _selection(trigger, reason, state, from_, to, filter_)
     while len(items) < limit:
         if not filter_:  # with one, a page is what is looked at, not what is found
             query["limit"] = min(limit - len(items), DEADLETTER_PAGE_MAX)
@@ -85,7 +93,10 @@ def show(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Print one dead letter with its event, as JSON."""
+    """Print one dead letter with its event, as JSON.
+
+    Example: headgate deadletter show 17 -n shop
+    """
     typer.echo(json.dumps(request(server, "GET", _path(namespace, id_)), indent=2))
 
 
@@ -95,8 +106,8 @@ def redrive(
     trigger: Trigger = "",
     reason: Reason = "",
     state: StateKept = "",
-    since: Since = "",
-    until: Until = "",
+    from_: From = "",
+    to: To = "",
     filter_: Filter = "",
     rate: Annotated[
         float, typer.Option("--rate", help="Maximum number of dead letters per second.")
@@ -113,14 +124,20 @@ def redrive(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Send dead letters to their triggers' subscribers again. The server continues after this command has ended."""
+    """Send dead letters to their triggers' subscribers again. The server continues after this command has ended.
+
+    \b
+    Examples:
+      headgate deadletter redrive --trigger shop/billing --reason 5xx
+      headgate deadletter redrive 17 18 -n shop --to-trigger repair
+    """  # noqa: D301 - click reads \b as "keep these lines"
     namespace, trigger = split_name(trigger, namespace)
     place, to_name = split_name(to_trigger, namespace)
     if place != namespace:
         raise typer.BadParameter(
             f"the trigger must be in namespace {namespace}, the dead letters'", param_hint="--to-trigger"
         )
-    query = _selection(trigger, reason, state, since, until, filter_)
+    query = _selection(trigger, reason, state, from_, to, filter_)
     what = ("redrive", to_name) if to_name else ("redrive",)
     _each_page(what, query | {"rate": rate}, ids, namespace, server, as_json=as_json)
 
@@ -131,24 +148,27 @@ def discard(
     trigger: Trigger = "",
     reason: Reason = "",
     state: StateKept = "",
-    since: Since = "",
-    until: Until = "",
+    from_: From = "",
+    to: To = "",
     filter_: Filter = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Delete dead letters for good."""
+    """Delete dead letters for good.
+
+    Example: headgate deadletter discard --trigger shop/billing --to 7d
+    """
     if not yes and not typer.confirm("discard these dead letters for good?"):
         raise typer.Exit(1)
     namespace, trigger = split_name(trigger, namespace)
-    query = _selection(trigger, reason, state, since, until, filter_)
+    query = _selection(trigger, reason, state, from_, to, filter_)
     _each_page(("discard",), query, ids, namespace, server, as_json=as_json)
 
 
-def _selection(trigger: str, reason: str, state: str, since: str, until: str, filter_: str) -> dict[str, Any]:
-    span = {"since": time_text(since), "until": time_text(until)}
+def _selection(trigger: str, reason: str, state: str, from_: str, to: str, filter_: str) -> dict[str, Any]:
+    span = {"since": time_text(from_), "until": time_text(to)}
     given = {"trigger": trigger, "reason": reason, "state": state, **span, "filter": filter_}
     return {name: value for name, value in given.items() if value}
 
@@ -189,8 +209,9 @@ def _each_page(
 
 
 def _row(item: dict[str, Any]) -> list[str]:
-    fields = ("id", "trigger", "state", "reason", "died", "attempts", "eventType")
-    return [*(str(item[field]) for field in fields), f"{item['eventSource']} {item['eventId']}"]
+    first, last = [str(item[name]) for name in ("id", "trigger", "state", "reason")], ("attempts", "eventType")
+    since = age(item["died"], time.time())
+    return [*first, since, *(str(item[name]) for name in last), f"{item['eventSource']} {item['eventId']}"]
 
 
 def _path(namespace: str, *names: object) -> str:
@@ -203,7 +224,7 @@ _REPLAY_HEADS: Final = ["ID", "STATE", "BROKER", "TARGET", "PASSED", "TOTAL", "M
 _POLL_S: Final = 0.5
 """How often the progress of a dry run is polled."""
 
-replays = typer.Typer(help="Send a broker's stored events to one target again.")
+replays = typer.Typer()
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of a replay.")]
 
@@ -211,15 +232,15 @@ Id = Annotated[int, typer.Argument(metavar="ID", help="Id of a replay.")]
 @replays.callback(invoke_without_command=True)
 def replay(
     context: typer.Context,
-    target: Annotated[str, typer.Option(help="NAME or NAMESPACE/NAME of a trigger, or a URL.")] = "",
+    target: Annotated[
+        str, typer.Option(help="NAME or NAMESPACE/NAME of a trigger, or a URL.", autocompletion=offers("triggers"))
+    ] = "",
     broker: Broker = "",
     from_: Annotated[
         str,
-        typer.Option("--from", help="Where it starts: earliest, a time (RFC 3339), an age (15m, 7d) or a position."),
+        typer.Option("--from", help=f"Where it starts: earliest, {TIMES_HELP} or a position."),
     ] = "earliest",
-    to: Annotated[
-        str, typer.Option(help="Where it ends, exclusive: next (now), a time, an age or a position.")
-    ] = "next",
+    to: Annotated[str, typer.Option(help="Where it ends, exclusive: next (now), or as --from.")] = "next",
     filter_: Annotated[
         str, typer.Option("--filter", help="CEL, or JSON as in spec.filter; in addition to the trigger's filter.")
     ] = "",
@@ -229,9 +250,9 @@ def replay(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Send a broker's stored events to one target again, each with the extension headgatereplay.
+    """Send a broker's stored events to one target again.
 
-    The server does it after this command has ended.
+    Each has the extension headgatereplay. The server does it after this command has ended.
 
     Example: headgate replay --target billing --from 2026-03-04T05:06:07Z --rate 50
     """
@@ -239,11 +260,18 @@ def replay(
         return
     if not target:
         raise InvalidInputError("--target is missing", hint="give the name of a trigger, or a URL")
+    if "/" in broker:
+        namespace, broker = split_name(broker, namespace)
     if "://" in target:
         aim = {"url": target}
     else:
-        namespace, target = split_name(target, namespace)
-        aim = {"trigger": target}
+        place, target = split_name(target, namespace)
+        if broker and place != namespace:
+            raise InvalidInputError(
+                f"the trigger is in namespace {place}, and the broker in {namespace}",
+                hint="a trigger gets the events of a broker of its namespace: leave out --broker",
+            )
+        namespace, aim = place, {"trigger": target}
     span = {"from": time_text(from_), "to": time_text(to)}
     body = {"broker": broker, **aim, **span, "filter": filter_value(filter_), "rate": rate}
     made = request(server, "POST", _replay_path(namespace), body=body | {"dryRun": dry_run})
@@ -261,7 +289,10 @@ def replay(
 def list_replays(
     as_json: JsonOption = False, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT
 ) -> None:
-    """Show replays, the newest first."""
+    """Show replays, the newest first.
+
+    Example: headgate replay list -n shop
+    """
     items = request(server, "GET", _replay_path(namespace))["items"]
     if as_json:
         typer.echo(json.dumps(items, indent=2))
@@ -273,13 +304,19 @@ def list_replays(
 
 @replays.command("show")
 def show_replay(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
-    """Print one replay as JSON."""
+    """Print one replay as JSON.
+
+    Example: headgate replay show 3 -n shop
+    """
     typer.echo(json.dumps(request(server, "GET", _replay_path(namespace, id_)), indent=2))
 
 
 @replays.command()
 def cancel(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
-    """Cancel a replay; events already sent stay sent."""
+    """Cancel a replay; events already sent stay sent.
+
+    Example: headgate replay cancel 3 -n shop
+    """
     done = request(server, "POST", _replay_path(namespace, id_, "cancel"))
     typer.echo(f"replay {id_} {'is cancelled' if done['cancelled'] else 'had ended'}")
 

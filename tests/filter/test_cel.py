@@ -190,7 +190,7 @@ def test_knows_regular_expressions() -> None:
         ("ce.type.lower() == 'a'", "no function lower", "lowerAscii"),
         ("ce.type.startswith('a')", "no function startswith", "startsWith"),
         ("size(ce.type, 1) > 1", "size does not take", "number"),
-        ("typ == 'a'", "no name typ", "ce.<name>"),
+        ("typ == 'a'", "no name typ", "did you mean ce.type?"),
     ],
 )
 def test_refusals_are_in_plain_words(text: str, reason: str, hint: str) -> None:

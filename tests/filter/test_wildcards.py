@@ -104,7 +104,7 @@ def test_works_wherever_a_string_stands() -> None:
     [
         ('data.n == 1 && ce.source.match("a\\\\")', "the pattern of match() ends with a lone backslash", 30),
         ("ce.source.match(ce.subject)", "match() needs a constant pattern", 15),
-        ("ce.source.match(5)", "found no matching overload for 'match' applied to '(dyn, int)'", 15),
+        ("ce.source.match(5)", "the function match does not take a value and an int", 15),
     ],
 )
 def test_a_pattern_that_says_nothing_is_refused(text: str, reason: str, position: int) -> None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
+from headgate_api import yaml_text
+from headgate_cli import showing
 from headgate_cli.main import app
 from tests.objects.support import Server
 from tests.objects.test_manifests import BROKER, NAMESPACE, TRIGGER
@@ -142,7 +146,7 @@ def test_describe_shows_spec_and_conditions(server: Server) -> None:
     assert "  broker: orders" in spec
     assert any(line.startswith("    uri: ") for line in spec)
     head, *rows = lines[lines.index("Conditions:") + 1 :]
-    assert head.split() == ["TYPE", "STATUS", "REASON", "SINCE"]
+    assert head.split() == ["TYPE", "STATUS", "REASON", "AGE"]
     broker = next(number for number, row in enumerate(rows) if row.split()[0] == "BrokerReady")
     assert rows[broker].split()[1:3] == ["False", "BrokerDoesNotExist"]
     assert rows[broker + 1].strip() == 'broker "default/orders" does not exist'
@@ -150,6 +154,7 @@ def test_describe_shows_spec_and_conditions(server: Server) -> None:
     missing = run(server.url, "describe", "trigger", "nope")
     assert (missing.exit_code, "not found" in missing.stderr) == (1, True)
     assert "unknown kind" in run(server.url, "describe", "pod", "x").stderr
+    assert "say what to describe" in run(server.url, "describe", "trigger").stderr
 
 
 def test_a_manifest_may_bring_its_namespace(server: Server) -> None:
@@ -196,3 +201,83 @@ def test_delete_says_what_finalizers_keep_and_apply_leaves_them(server: Server) 
     )
     server.merge(path, {"metadata": {"finalizers": None}})
     assert server.request("GET", path).status == 404
+
+
+def test_get_shows_objects_in_the_form_that_is_asked_for(server: Server) -> None:
+    run(server.url, "apply", "-f", "-", stdin=f"{TRIGGER}---\n{BROKER}")
+    eventually(lambda: server.ready("triggers", "gold") == "True")
+    heads, row = run(server.url, "get", "triggers").stdout.splitlines()
+    assert ("FILTER" in heads, "tier" in row) == (False, False)
+    heads, row = run(server.url, "get", "triggers", "-o", "wide").stdout.splitlines()
+    assert (heads.split()[-1], "tier" in row) == ("FILTER", True)
+    label = "trigger.eventing.knative.dev/gold"
+    assert run(server.url, "get", "triggers", "-o", "name").output == f"{label}\n"
+    for words in (("trigger", "gold"), ("trigger/gold",), (label,), ("triggers", "default/gold")):
+        shown = run(server.url, "get", *words, "-o", "yaml").stdout
+        (found,) = yaml_text.documents(shown.encode(), yaml_text.YamlLimits(20, None, merges=False))
+        asked = json.loads(run(server.url, "get", *words, "--json").stdout)
+        assert found == asked
+        assert "managedFields" not in asked["metadata"]
+    assert run(server.url, "delete", label, "broker/orders").stdout.count("deleted") == 2
+    assert "no triggers found" in run(server.url, "get", "triggers", "-o", "name").stderr
+    assert json.loads(run(server.url, "get", "triggers", "--json").stdout)["items"] == []
+    assert "is not KIND/NAME" in run(server.url, "get", "trigger/gold", "silver").stderr
+
+
+def test_get_shows_several_objects_and_says_which_is_missing(server: Server) -> None:
+    run(server.url, "apply", "-f", "-", stdin=BROKER)
+    done = run(server.url, "get", "broker/orders", "broker/nope", "ns/default")
+    assert done.exit_code == 1
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["NAME", "orders", "NAME", "default"]
+    assert '"nope" not found' in done.stderr
+    for kinds in ("brokers,triggers", "all"):
+        shown = run(server.url, "get", kinds)
+        assert [line.split()[0] for line in shown.stdout.splitlines()] == ["NAME", "default", "orders"]
+        assert "no triggers found in namespace default" in shown.stderr
+    every = json.loads(run(server.url, "get", "all", "-o", "json").stdout)
+    assert [item["metadata"]["name"] for item in every["items"]] == ["default", "orders"]
+
+
+def test_get_goes_on_with_what_changes(server: Server) -> None:
+    run(server.url, "apply", "-f", "-", stdin=f"{TRIGGER}---\n{BROKER}")
+    eventually(lambda: server.ready("triggers", "gold") == "True")
+    seen: list[str] = []
+
+    def keep(text: str) -> None:
+        seen.append(text)
+        if "(deleted)" in text:
+            raise KeyboardInterrupt  # as Ctrl-C
+
+    def change() -> None:
+        try:
+            eventually(lambda: len(seen) >= 2)
+            server.merge(server.path("triggers", "gold"), {"spec": {"subscriber": {"uri": "http://127.0.0.1:9/new"}}})
+            eventually(lambda: any("9/new" in line for line in seen), lambda: str(seen))
+        finally:
+            server.request("DELETE", server.path("triggers", "gold"))
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as thread:
+        patch.setattr(typer, "echo", keep)
+        changing = thread.submit(change)
+        showing.get("triggers", watch=True, server=server.url)
+        changing.result()
+    assert all(line.startswith(("NAME ", "gold ")) for line in seen)
+
+
+def test_a_shell_is_offered_kinds_and_the_names_that_there_are(server: Server) -> None:
+    run(server.url, "apply", "-f", "-", stdin=f"{TRIGGER}---\n{BROKER}")
+    environment = {"HEADGATE_SERVER": server.url, "_HEADGATE_COMPLETE": "complete_bash"}
+
+    def offered(words: str) -> list[str]:
+        given = environment | {"COMP_WORDS": f"headgate {words}", "COMP_CWORD": str(len(words.split(" ")))}
+        return CliRunner().invoke(app, [], env=given, prog_name="headgate").stdout.split()
+
+    assert offered("get tr") == ["triggers"]
+    assert offered("get trigger ") == ["gold"]
+    assert offered("delete triggers default/g") == ["default/gold"]
+    assert offered("describe trigger/") == ["trigger/gold"]
+    assert offered("tail -b o") == ["orders"]
+    assert offered("why 1 -n d") == ["default"]
+    assert offered("deadletter list -n nope --trigger ") == []
+    environment["HEADGATE_SERVER"] = "http://127.0.0.1:9"
+    assert offered("get trigger ") == []

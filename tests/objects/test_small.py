@@ -6,9 +6,10 @@ import pytest
 
 from headgate.filter.compile.compiler import compile_cel
 from headgate.objects.api.queries import Representation, field_selector, is_dry_run, label_selector, representation_of
-from headgate.objects.api.tables import _written, human_age
+from headgate.objects.api.tables import _written
 from headgate.objects.kinds.specs import is_ordered
 from headgate.objects.kinds.validate import scan_warning
+from headgate_api.ages import human_age
 from headgate_api.objects.errors import MalformedObjectError
 from headgate_api.objects.kinds import Metadata
 from headgate_api.objects.metadata import duration_s

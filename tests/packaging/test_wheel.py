@@ -116,7 +116,7 @@ def _asks_by_the_client_alone(server: Server, client_folder: Path, folder: Path)
         "tail --from earliest --limit 1": "wheel",
         "trace w2": "wheel",
         "why w1 --trigger wheel": "filter",
-        "summary": "ready",
+        "status": "ready",
         "deadletter list": "",
         "replay list": "",
         "filter backtest true": "stored",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
@@ -52,6 +54,14 @@ def test_everything_asked():
 )
 def test_a_filter_may_be_of_any_dialect(name: str, value: str, cel: str):
     assert asked((name, value)).query.cel == asked(("filter", cel)).query.cel
+
+
+def test_an_end_is_no_end_for_who_follows():
+    found = asked(("to", "2026-01-02T00:00:00Z"), ("stored", "true"))
+    assert (found.end, found.with_time) == ("2026-01-02T00:00:00Z", True)
+    for follow in (asked, partial(asked, follow=True)):
+        with pytest.raises(HeadgateError, match="where the answer ends"):
+            follow(("to", "next"), *([("follow", "true")] if follow is asked else []))
 
 
 def test_only_events_without_a_value():

@@ -110,10 +110,10 @@ def test_counters_summary_timeline_and_dead_letters(server: Server, team: str, s
     assert whole["attentionTotal"] >= own["attentionTotal"]
     assert {"control", "front-0", "matcher"} <= {part["name"] for part in whole["parts"]}
 
-    shown = told("summary", "-n", team, "--server", server.url)
+    shown = told("status", "-n", team, "--server", server.url)
     assert "2 brokers, 2 triggers, 0 subscriptions" in shown
     assert f"Trigger {team}/gold  FilterHealthy FilterErrors: " in shown
-    assert json.loads(told("summary", "--server", server.url, "--json"))["ready"]
+    assert json.loads(told("status", "--server", server.url, "--json"))["ready"]
 
     flows = get(server, f"{EVENTING}/namespaces/{team}/brokers/orders/catalogue")
     assert (flows["events"], flows["complete"]) == (5, True)

@@ -276,7 +276,7 @@ def test_what_no_sink_takes_is_kept_listed_redriven_and_discarded(
     found.sort(key=lambda item: str(item["eventId"]))
     assert [item["eventId"] for item in found] == ["e2", "e3", "e4", "e5"]
     assert cli(server, "list", "--trigger", name, "--reason", "timeout", "--json") == []
-    assert cli(server, "list", "--trigger", name, "--since", "2999-01-01T00:00:00Z", "--json") == []
+    assert cli(server, "list", "--trigger", name, "--from", "2999-01-01T00:00:00Z", "--json") == []
     shown = cli(server, "show", str(found[0]["id"]))
     assert (shown["event"]["data"], shown["answer"]) == ({"n": 2}, "no")
     subscriber.answers["bad"] = (202, b"")

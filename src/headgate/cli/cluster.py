@@ -17,7 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from headgate.backend.config_file import load
 from headgate.backend.kafka.topics import Admin, Misfit
 from headgate_api.errors import HeadgateError
-from headgate_cli.client import JsonLinesOption, print_error, print_table
+from headgate_cli.client import print_error, print_table
+from headgate_cli.options import JsonLinesOption
 
 if TYPE_CHECKING:
     from headgate.backend.kafka.cluster_import import Moved

@@ -14,7 +14,8 @@ from typer.main import get_command
 from headgate.backend.config_file import SettingFault, SettingsError
 from headgate.server.effective import EffectiveSettings, SettingOrigin, effective
 from headgate_api.errors import HeadgateError
-from headgate_cli.client import JsonLinesOption, print_error, print_table
+from headgate_cli.client import print_error, print_table
+from headgate_cli.options import JsonLinesOption
 
 _NAMED: Final = re.compile(r"--([a-z][a-z-]*)|HEADGATE_([A-Z_]+)")
 _DEFAULT: Final = Path("headgate.yaml")

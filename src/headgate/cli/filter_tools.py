@@ -39,7 +39,7 @@ from headgate_api.event.json_format import decode_event, encode_event
 from headgate_api.event.json_text import AmbiguousJsonError, decode_strictly
 from headgate_api.limits import EVENT_BYTES_MAX, OBJECT_BYTES_MAX
 from headgate_cli import client
-from headgate_cli.client import JsonLinesOption, JsonOption
+from headgate_cli.options import JsonLinesOption, JsonOption
 
 if TYPE_CHECKING:
     from headgate_cli.backtest import AskPage
@@ -235,7 +235,10 @@ def compare(
 
 
 def dialects(as_json: JsonLinesOption = False) -> None:
-    """List the dialects, with those of installed packages and their faults."""
+    """List the dialects, with those of installed packages and their faults.
+
+    Example: headgate filter dialects
+    """
     ours = [(name, "headgate", None) for name in (*DIALECTS, *NAMES) if name not in CUSTOM or CUSTOM[name].taken]
     for name, package, custom in (*ours, *((name, item.package, item) for name, item in CUSTOM.items())):
         fault = custom.fault() if custom is not None else ""

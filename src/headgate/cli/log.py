@@ -19,7 +19,8 @@ from headgate.log.verify import PartitionReport, Record, inspect, partitions, re
 from headgate_api.errors import HeadgateError
 from headgate_api.event import rfc3339
 from headgate_cli import client
-from headgate_cli.client import JsonLinesOption, print_table
+from headgate_cli.client import print_table
+from headgate_cli.options import JsonLinesOption
 
 EXIT_DAMAGED = 1
 EXIT_ERROR = 2

@@ -16,7 +16,8 @@ import typer
 from headgate.server.effective import effective
 from headgate_api import __version__
 from headgate_api.errors import InvalidInputError, UnavailableError
-from headgate_cli.client import JsonLinesOption, JsonOption, print_table
+from headgate_cli.client import print_table
+from headgate_cli.options import JsonLinesOption, JsonOption
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any, Final
@@ -13,11 +14,13 @@ import structlog
 import typer
 from rich.console import Console
 
+from headgate.backend.config import ClusterConfig
 from headgate.observe import logs
-from headgate.server import preflight
+from headgate.server import listening, preflight
 from headgate.server.child import FATAL_STATUS
 from headgate.server.effective import effective
 from headgate.server.processes.supervisor import Supervisor
+from headgate.settings import OFF, ClientAuth, Settings
 from headgate_api.errors import HeadgateError
 from headgate_cli.access import with_options
 from headgate_cli.client import fail
@@ -66,6 +69,8 @@ _OPTIONS: Final[tuple[tuple[str, type | GenericAlias, str], ...]] = (
         "Start although these databases are lost, whole or in part: control.db, dispatch.db, deadletters.db,"
         " replays.db, subscriptions.db.",
     ),
+    ("verbose", bool, "On a terminal, show all that the server does, not only warnings."),
+    ("log_format", str, "Lines on stderr: text, json or auto (default: text on a terminal, else json)."),
     ("config", Path, "headgate.yaml: settings, and the deployment on Kafka that this server belongs to."),
     ("kafka", str, "HOST:PORT of Kafka's brokers, separated by commas, instead of the file's."),
     ("spark", str, "Spark's master on Kafka, spark://HOST:PORT or local[N], instead of the file's."),
@@ -100,6 +105,10 @@ def serve(**given: Any) -> None:  # noqa: ANN401 - by the table
     try:
         status = _run(options_of(given))
     except HeadgateError as error:
+        if given["log_format"] == logs.Form.JSON or os.environ.get("HEADGATE_LOG_FORMAT") == logs.Form.JSON:
+            logs.configure("supervisor", logs.Form.JSON)
+            _log.error(str(error), hint=error.hint)
+            sys.exit(exit_status(error))
         fail(str(error), error.hint, status=exit_status(error))
     sys.exit(status)
 
@@ -118,25 +127,39 @@ def _run(given: Mapping[str, Any]) -> int:
     found = effective(given)
     settings, cluster = found.settings, found.cluster
     preflight.check_settings(settings, cluster)  # an invalid setting fails here, not in a child process
-    logs.configure("supervisor")
+    form = logs.Form(settings.log_format)
+    logs.configure("supervisor", form, verbose=settings.verbose)
     preflight.check_machine(settings, cluster)
-    preflight.tell_openness(settings)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    place = f"data in {settings.data}" if cluster is None else f"on Kafka at {cluster.kafka.bootstrap}"
-
-    def say(text: str) -> None:
-        """To a person, or as one more line of the log."""
-        if console.is_terminal:
-            console.print(f"headgate: {text}")
-        else:
-            _log.info(text)
+    if logs.written_for_people(form):
+        for line in about(settings, cluster):
+            print(line, file=sys.stderr)
+    else:
+        preflight.tell_openness(settings)
+        place = f"data in {settings.data}" if cluster is None else f"on Kafka at {cluster.kafka.bootstrap}"
+        _log.info(f"starting on {settings.url}, {place} (Spark takes some seconds)")
 
     def announce(seconds: float) -> None:
-        say(f"ready after {seconds:.1f} s: POST CloudEvents to {settings.url}/default/default")
-
-    say(f"starting on {settings.url}, {place} (Spark takes some seconds)")
+        if logs.written_for_people(form):
+            print(f"ready after {seconds:.1f} s", file=sys.stderr)
+        else:
+            _log.info(f"ready after {seconds:.1f} s: POST CloudEvents to {settings.url}/default/default")
 
     return asyncio.run(Supervisor(settings, announce, cluster).run())
+
+
+def about(settings: Settings, cluster: ClusterConfig | None = None) -> Iterator[str]:
+    """What a person who starts a server wants to know at once, in four lines."""
+    grpc = "" if settings.grpc == OFF else f", gRPC on {settings.grpc}"
+    yield f"API       {settings.url}{grpc}"
+    yield f"console   {settings.url}/ui/"
+    yield f"data      {settings.data}" + ("" if cluster is None else f", Kafka at {cluster.kafka.bootstrap}")
+    told = listening.openness(settings)
+    if not told and settings.has_authentication and not settings.allow_anonymous:
+        yield "access    secured: users say who they are"
+    elif not told and settings.client_auth is ClientAuth.REQUIRED:
+        yield "access    secured: clients show a certificate"
+    else:
+        yield f"access    open: {told or 'everybody on this machine may do everything'}"
 
 
 def demo(

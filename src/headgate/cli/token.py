@@ -16,7 +16,8 @@ from headgate.auth.user import authenticated, checked
 from headgate.log.files import FileOps, replace_file
 from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.limits import TOKEN_LOCK_S_MAX
-from headgate_cli.client import JsonLinesOption, print_table
+from headgate_cli.client import print_table
+from headgate_cli.options import JsonLinesOption
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens in the file that the server reads.")
 

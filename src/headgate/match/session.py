@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from headgate.match.errors import SparkGoneError
 from headgate.match.requirements import check_java, install_java
+from headgate.observe import logs
 from headgate_api.limits import JVM_GC_S, JVM_HEAP_MIB, JVM_RETAINED_MAX
 
 FUNCTIONS_SETTING: Final = "spark.sql.catalog.headgate"
@@ -43,6 +44,7 @@ CLASS_ARCHIVE: Final = Path(sys.prefix) / "var" / "headgate" / "spark-classes.js
 The JVM passes over an archive that was made of other jars or by another Java.
 """
 _OF_AN_ARCHIVE: Final = (f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+_SAYS_ALWAYS: Final = ("WARNING: Using incubator modules",)
 _log = structlog.get_logger(__name__)
 
 
@@ -83,7 +85,8 @@ def start_session(
     conf = SparkConf().setAppName("headgate").setMaster(master).setAll(list(wanted.items()))
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
-        SparkContext.getOrCreate(conf)
+        with logs.heard("spark", _SAYS_ALWAYS):
+            SparkContext.getOrCreate(conf)
     except PySparkRuntimeError as error:
         raise SparkGoneError(f"the JVM did not start: {error}", hint=install_java()) from error
     finally:  # at once: PySpark takes Ctrl-C for itself, and the supervisor alone decides what it means

@@ -25,7 +25,9 @@ def main() -> None:
     """Runs the named part until it is told to stop; each part's module is imported by its own process only."""
     allow_deep_json()
     part = sys.argv[1]
-    logs.configure(part)
+    settings = child.settings()
+    logs.configure(part, logs.Form(settings.log_format), verbose=settings.verbose)
+    logs.keep(settings.data)
     faulthandler.register(child.STACKS_SIGNAL)
     try:
         context = child.context(part)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
+from headgate.observe import logs
 from headgate.server.stored_formats import VERSION, check_formats, tell_version
 from headgate.settings import Settings
 from headgate.storage.commit import SUFFIX
@@ -158,6 +159,8 @@ _ENTRIES: Final = (
     "dispatcher.old",
     "run",
     "lock",
+    logs.FILE,
+    f"{logs.FILE}.1",
     "instance",
     VERSION,
     RESTORING,

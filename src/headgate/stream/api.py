@@ -29,12 +29,14 @@ from headgate.stream.follow import Readers, Turn
 from headgate.stream.request import ReadRequest, read_request
 from headgate_api import positions
 from headgate_api.errors import HeadgateError, UnavailableError
+from headgate_api.event import rfc3339
 from headgate_api.event.http import BATCH_JSON
 from headgate_api.event.json_format import encode_batch, encode_event
 from headgate_api.event.model import Event
 from headgate_api.limits import READ_BATCH_BYTES_MAX, READ_BATCH_EVENTS_MAX, READ_ENCODE_BYTES_MAX
 
 POSITION_EXTENSION: Final = "hgposition"
+STORED_EXTENSION: Final = "hgstored"
 LINES: Final = "application/x-ndjson"
 SERVER_SENT: Final = "text/event-stream"
 _NO_STORE: Final = {"cache-control": "no-store"}
@@ -77,6 +79,7 @@ class ReadApi:
         if first is None:
             return Response(status_code=_CLIENT_GONE)
         write, end = (_line, _error_line) if form == LINES else (_messages, _error_message)
+        write = partial(write, with_time=wanted.with_time)
         return StreamingResponse(_stream(first, reading, write, end), media_type=form, headers=_NO_STORE)
 
     async def _batch(self, wanted: ReadRequest, user: str) -> Response:
@@ -87,7 +90,7 @@ class ReadApi:
         async with aclosing(self._readers.reading(bounded, user=user)) as reading:
             try:
                 async for turn in reading:
-                    events += await _in_thread(turn.size_bytes, partial(_events_of, turn))
+                    events += await _in_thread(turn.size_bytes, partial(_events_of, turn, wanted.with_time))
                     size_bytes += turn.size_bytes
                     if size_bytes >= READ_BATCH_BYTES_MAX:
                         break
@@ -129,26 +132,29 @@ def _form(accept: str) -> str:
     return LINES
 
 
-def _placed(turn: Turn) -> Iterator[tuple[Event, dict[int, int]]]:
+def _placed(turn: Turn, with_time: bool) -> Iterator[tuple[Event, dict[int, int]]]:
     """The events, each with its own position, and where the reader stands behind it."""
-    for partition, offset, event, behind in turn.placed():
+    times_us = (one for piece in turn.pieces for one in piece.append_times_us)
+    for (partition, offset, event, behind), time_us in zip(turn.placed(), times_us, strict=True):
         place = {POSITION_EXTENSION: f"{partition}:{offset}"}
+        if with_time:
+            place[STORED_EXTENSION] = rfc3339.text(time_us)
         yield msgspec.structs.replace(event, extensions={**event.extensions, **place}), behind
 
 
-def _events_of(turn: Turn) -> list[Event]:
-    return [event for event, _ in _placed(turn)]
+def _events_of(turn: Turn, with_time: bool) -> list[Event]:
+    return [event for event, _ in _placed(turn, with_time)]
 
 
 def _progress(turn: Turn) -> msgspec.Struct:
     return _ReadProgress(positions.write(turn.positions), turn.at_end, **asdict(turn.counters))
 
 
-def _line(turn: Turn) -> bytes:
+def _line(turn: Turn, *, with_time: bool) -> bytes:
     """Events, one a line; a turn without events is a line `{"progress": ...}`."""
     if not turn.pieces:
         return msgspec.json.encode({"progress": _progress(turn)}) + b"\n"
-    return b"".join(_one_line(event) + b"\n" for event in _events_of(turn))
+    return b"".join(_one_line(event) + b"\n" for event in _events_of(turn, with_time))
 
 
 def _error_line(error: HeadgateError) -> bytes:
@@ -165,10 +171,10 @@ def _one_line(event: Event) -> bytes:
     return msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text
 
 
-def _messages(turn: Turn) -> bytes:
+def _messages(turn: Turn, *, with_time: bool) -> bytes:
     """A turn as server-sent events; each has the position behind it as id, which browsers send when they reconnect."""
     if not turn.pieces:
         position = positions.write(turn.positions).encode()
         return b"event: progress\nid: %b\ndata: %b\n\n" % (position, msgspec.json.encode(_progress(turn)))
-    messages = [(positions.write(behind).encode(), _one_line(event)) for event, behind in _placed(turn)]
+    messages = [(positions.write(behind).encode(), _one_line(event)) for event, behind in _placed(turn, with_time)]
     return b"".join(b"id: %b\ndata: %b\n\n" % message for message in messages)

@@ -117,10 +117,13 @@ async def turns(
     PositionError, UnavailableError, and UnreadableEventsError for a damaged chunk or a record that is none of ours.
     """
     start = await _start(log, request, threads)
+    end: Mapping[int, int] = {}
+    if request.end is not None:
+        end = await asyncio.get_running_loop().run_in_executor(threads, start_offsets, log, request.end)
     left = request.limit
     deadline = time.monotonic() + request.wait_s
     progress_at = -math.inf if request.follow and credits is None else time.monotonic()
-    async with scanning(threads, partial(Scan, log, request.query, start)) as (scan, step):
+    async with scanning(threads, partial(Scan, log, request.query, start, end)) as (scan, step):
         if credits is not None:
             yield _progress_turn(scan)
         while True:

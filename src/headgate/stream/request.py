@@ -21,7 +21,10 @@ class QueryError(InvalidInputError):
 
 
 _KNOWN: Final = frozenset(
-    {"from", "last", "filter", "filters", "filterValue", "matchUnfiltered", "limit", "follow", "wait", "first"}
+    {
+        *("from", "to", "last", "first", "filter", "filters", "filterValue", "matchUnfiltered"),
+        *("limit", "follow", "wait", "stored"),
+    }
 )
 _FLAGS: Final = {"true": True, "false": False, "": True}
 
@@ -37,6 +40,8 @@ class ReadRequest:
     follow: bool = False  # at the end it waits for all that comes
     wait_s: float = 0.0  # else so long for a first event
     last: int | None = None  # at so many last events of each partition that are wanted
+    end: str | None = None  # where it ends, exclusive, as `start`
+    with_time: bool = False  # each event says when it was stored
 
 
 def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
@@ -57,6 +62,9 @@ def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *,
     other = next((name for name in ("from", "first") if name in given), None)
     if "last" in given and other:
         raise QueryError(f"last and {other} each say where to begin: give one of them")
+    follows = _flag(given, "follow", follow)
+    if "to" in given and follows:
+        raise QueryError("to says where the answer ends, follow that it does not end", hint="leave out one of them")
     query = Query(
         broker.identity, broker.rule.value, frozenset(values) if values or unfiltered else None, unfiltered, _cel(given)
     )
@@ -65,9 +73,11 @@ def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *,
         given.get("from", EARLIEST)[:URL_CHARS_MAX],
         condition(given["first"], "first") if "first" in given else None,
         int(_number(given, "limit", 1, READ_EVENTS_MAX)) if "limit" in given else None,
-        _flag(given, "follow", follow),
+        follows,
         _number(given, "wait", 0, READ_WAIT_S_MAX) if "wait" in given else 0.0,
         int(_number(given, "last", 1, READ_LAST_EVENTS_MAX)) if "last" in given else None,
+        given["to"][:URL_CHARS_MAX] if "to" in given else None,
+        _flag(given, "stored", False),
     )
 
 

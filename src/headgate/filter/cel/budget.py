@@ -31,7 +31,7 @@ from headgate.filter.cel.ast import (
     Select,
     children,
 )
-from headgate.filter.cel.engine import has_value, is_regular_expression
+from headgate.filter.cel.engine import has_value, is_regular_expression, offset_in
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.functions import OF_DATA, FoundCounts, data_at_hand
 from headgate.filter.cel.unparse import unparse
@@ -423,8 +423,8 @@ In each is the tenth part of what the event has, so that a nest goes over the ev
 """
 
 
-def check_limits(tree: Node) -> None:
-    """Refuses a tree that is over a limit."""
+def check_limits(tree: Node, text: str = "") -> None:
+    """Refuses a tree that is over a limit, or has a constant that can only fail; `text` is what it was parsed from."""
     nodes, constants, calls = 0, 0, False
     waiting = [tree]
     while waiting:
@@ -441,19 +441,23 @@ def check_limits(tree: Node) -> None:
             case MapOf(entries) if len(entries) > FILTER_LIST_ITEMS_MAX:
                 raise over_limit("FILTER_LIST_ITEMS_MAX", f"a map has {len(entries)} entries")
             case Call("matches", _, (*_, Literal(LiteralKind.STRING, str(pattern)))):
-                _check_pattern(pattern)
+                try:
+                    _check_pattern(pattern)
+                except FilterError as error:
+                    raise _at(text, node, error) from None
                 calls = True
             case Call("matches", _, _):
-                raise FilterError(
-                    "matches() needs a constant regular expression",
-                    field="filter.expression",
-                    hint="startsWith, endsWith and contains take any text",
+                raise _at(
+                    text,
+                    node,
+                    FilterError(
+                        "matches() needs a constant regular expression",
+                        field="filter.expression",
+                        hint="startsWith, endsWith and contains take any text",
+                    ),
                 )
             case Call(function, None, (Literal(LiteralKind.STRING),)) if function in _CONVERSIONS:
-                text = unparse(node)
-                if not has_value(text):
-                    hint = f"{function}() takes {_CONVERSIONS[function]}"
-                    raise FilterError(f"{text} is an error on every event", field="filter.expression", hint=hint)
+                _check_constant(text, node, f"{function}() takes {_CONVERSIONS[function]}")
                 calls = True
             case Macro() | Call():
                 calls = True
@@ -470,10 +474,23 @@ def check_limits(tree: Node) -> None:
         check_budget(tree)
 
 
+def _check_constant(text: str, node: Node, hint: str) -> None:
+    constant = unparse(node)
+    if not has_value(constant):
+        reason = f"{constant} is an error on every event"
+        raise _at(text, node, FilterError(reason, field="filter.expression", hint=hint))
+
+
+def _at(text: str, node: Node, error: FilterError) -> FilterError:
+    """The error with the place of a part of the text, where there is one."""
+    return error.at(text, offset_in(text, node)) if text else error
+
+
 _CONVERSIONS: Final = {
     "timestamp": "an RFC 3339 time: 2026-01-01T00:00:00Z",
     "duration": "numbers with units: 1h30m, 0.5s",
     **dict.fromkeys(("int", "uint", "double"), "a number of this type"),
+    "bool": "true or false",
 }
 """Functions that fail for most texts, and what they take."""
 

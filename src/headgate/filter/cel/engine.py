@@ -32,11 +32,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from headgate.filter.cel import ast
 from headgate.filter.cel import checked_pb2 as pb
 from headgate.filter.cel.ast import PUBLISH_TIME, MacroKind, Node
-from headgate.filter.cel.errors import EvaluationError, FilterError, over_limit, plain, refusal, unusable_character
+from headgate.filter.cel.errors import EvaluationError, FilterError, over_limit, unusable_character
 from headgate.filter.cel.functions import ABSENT, EVALUATED, FUNCTIONS, CelType, Function
 from headgate.filter.cel.like import WILDCARDS, WildcardError, without_wildcards
 from headgate.filter.cel.tokens import nodes_min, without_nested_parentheses
 from headgate.filter.cel.unparse import string_literal, unparse
+from headgate.filter.cel.wording import plain, refusal
 from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_NODES_MAX, FILTERS_CACHED_MAX
 
 # --- checked expressions --------------------------------------------------------------------------

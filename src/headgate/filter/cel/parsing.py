@@ -142,7 +142,7 @@ def parse(text: str) -> Node:
             field="filter.expression",
             hint="compare the value with something",
         )
-    check_limits(found.tree)
+    check_limits(found.tree, text)
     return found.tree
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import FilterError, known_names
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.attributes import attributes, source_and_type, tags
 from headgate.filter.dialects.cesql.to_cel import cesql
@@ -66,11 +66,11 @@ def dialect_of(filter_object: Mapping[str, object] | None) -> str | None:
     if filter_object is None:
         return None
     if not isinstance(filter_object, Mapping):
-        raise FilterError("must be an object", hint=f"one of: {', '.join(DIALECTS)}")
+        raise FilterError("must be an object", hint=known_names(DIALECTS))
     filter_object = without_version(filter_object, "filter")
     for name in filter_object:
         if name not in DIALECTS:
-            raise FilterError("unknown field", field=f"filter.{name}", hint=f"one of: {', '.join(DIALECTS)}")
+            raise FilterError("unknown field", field=f"filter.{name}", hint=known_names(DIALECTS, name))
     if len(filter_object) > 1:
         given = ", ".join(sorted(filter_object))
         raise FilterError(f"give one field, not several ({given})", hint="join conditions with && in `expression`")

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from headgate.filter.cel.errors import FilterError, over_limit, unusable_character
 from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_TOKENS_MAX
@@ -98,6 +98,14 @@ def walk(tree: object) -> Iterator[object]:
             waiting += [getattr(part, field) for field in part.__match_args__]
 
 
+_BEHIND: Final = {
+    "is": "EXISTS x says that there is one",
+    "between": "write x >= 1 AND x <= 9",
+    **dict.fromkeys(("matches", "contains", "startswith", "endswith"), "compare with a pattern: x LIKE 'a%'"),
+}
+"""What people write behind a whole expression, and what is meant, where the language has no such word."""
+
+
 class Words(ABC):
     """The words of a text as a grammar takes them, and how deep it is in the tree.
 
@@ -117,7 +125,10 @@ class Words(ABC):
             raise fault(self._text, 0, f"the {self._what} is empty", "leave the filter out to take every event")
         found = part()
         if self._peek().kind is not Kind.END:
-            raise self._unexpected(self._peek(), f"the {self._what} should end here")
+            hint = _BEHIND.get(self._peek().text.lower(), "")
+            if self._text.lstrip()[:6].rstrip().upper() in ("SELECT", "WHERE"):
+                hint = "write the condition alone, without SELECT and WHERE"
+            raise self._unexpected(self._peek(), f"the {self._what} should end here", hint)
         return found
 
     def _peek(self) -> Token:

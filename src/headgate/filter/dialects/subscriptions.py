@@ -11,7 +11,7 @@ from typing import Final
 
 from headgate.filter.cel.ast import TRUE, And, Node, Not, Or
 from headgate.filter.cel.build import flattened, joined
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import FilterError, known_names
 from headgate.filter.cel.parsing import parse
 from headgate.filter.dialects.attributes import AttributeTest, affix, equal, of_attributes
 from headgate.filter.dialects.expression import without_version
@@ -75,18 +75,18 @@ def _check_size(filters: Sequence[object], field: str) -> None:
 
 
 def _element(value: object, field: str, leaves: Mapping[str, Dialect]) -> Node:
-    known = ", ".join((*NAMES, *leaves))
+    known = (*NAMES, *leaves)
     if not isinstance(value, Mapping):
-        raise FilterError("must be an object", field=field, hint=f"one of: {known}")
+        raise FilterError("must be an object", field=field, hint=known_names(known))
     value = without_version(value, field)
     for name in value:
         if name not in NAMES and name not in leaves:
-            raise FilterError("unknown field", field=f"{field}.{name}", hint=f"one of: {known}")
+            raise FilterError("unknown field", field=f"{field}.{name}", hint=known_names(known, name))
     if len(value) > 1:
         given = ", ".join(sorted(value))
         raise FilterError(f"give one field, not several ({given})", field=field, hint="write a filter for each")
     if not value:
-        raise FilterError("is empty", field=field, hint=f"one of: {known}")
+        raise FilterError("is empty", field=field, hint=known_names(known))
     ((name, inner),) = value.items()
     below = f"{field}.{name}"
     if name in _TESTS:

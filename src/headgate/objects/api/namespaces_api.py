@@ -27,7 +27,7 @@ from headgate.objects.api.queries import (
     user_of,
     watch_query,
 )
-from headgate.objects.api.tables import Column, Row, age, partial
+from headgate.objects.api.tables import Column, Row, partial
 from headgate.objects.api.watch import ChangeFeed
 from headgate.objects.kinds.kube_status import Status, StatusDetails
 from headgate.objects.kinds.managers import Manager, WriteOptions, applied, managers_of, owned, updated
@@ -35,6 +35,7 @@ from headgate.objects.kinds.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_M
 from headgate.objects.store.namespaces import Make, decode_namespace
 from headgate.objects.store.store import Store
 from headgate.objects.store.writes import difference
+from headgate_api.ages import age
 from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_api.limits import SECRETS_READ_MAX
 from headgate_api.objects.bodies import media_type

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from headgate.objects.kinds.credentials import size_bytes
 from headgate.objects.kinds.specs import TYPE_DEFAULT
 from headgate.objects.kinds.status import ready_of
+from headgate_api.ages import age
 from headgate_api.objects.kinds import (
     Broker,
     ClusterRole,
@@ -27,8 +27,6 @@ from headgate_api.objects.kinds import (
     Secret,
     Trigger,
 )
-
-_MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -224,31 +222,3 @@ def table(kind: Kind, rows: bytes, metadata: dict[str, object]) -> bytes:
 def _warnings(conditions: tuple[Condition, ...]) -> str:
     """Why conditions are False that keep nothing from being Ready: `EventsDropped,FilterErrors`."""
     return ",".join(one.reason or one.type for one in conditions if one.status == "False" and one.severity)
-
-
-def age(timestamp: str, now_s: float) -> str:
-    """A time's distance as kubectl writes it: two units while they are small."""
-    try:
-        created = datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    except ValueError:
-        return "<unknown>"
-    return human_age(max(0, int(now_s - created.timestamp())))
-
-
-def human_age(seconds: int) -> str:
-    """Whole seconds as kubectl writes an age: `45s`, `3m20s`, `47m`, `5h10m`, `3d4h`."""
-    if seconds < 2 * _MINUTE:
-        return f"{seconds}s"
-    for below, unit, name, rest, rest_name in (
-        (10 * _MINUTE, _MINUTE, "m", 1, "s"),
-        (3 * _HOUR, _MINUTE, "m", 0, ""),
-        (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
-        (2 * _DAY, _HOUR, "h", 0, ""),
-        (8 * _DAY, _DAY, "d", _HOUR, "h"),
-        (2 * _YEAR, _DAY, "d", 0, ""),
-        (8 * _YEAR, _YEAR, "y", _DAY, "d"),
-    ):
-        if seconds < below:
-            small = seconds % unit // rest if rest else 0
-            return f"{seconds // unit}{name}{small}{rest_name}" if small else f"{seconds // unit}{name}"
-    return f"{seconds // _YEAR}y"

@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from headgate.backend.config import ClusterConfig
-from headgate.observe import metrics
+from headgate.observe import logs, metrics
 from headgate.observe.exposition import Publisher
 from headgate.observe.logs import Recurring
 from headgate.server import child, datadir, parts, preflight, ready
@@ -56,6 +56,7 @@ class Supervisor:
         """Runs until SIGTERM or SIGINT; returns 0 after an orderly drain, else 1. FatalError: a part cannot work."""
         loop = asyncio.get_running_loop()
         with datadir.owned(self._settings):
+            logs.keep(self._settings.data)
             # Before signals are caught: it may last, and may be broken off at any instant.
             if self._cluster is None:
                 preflight.check_files(self._settings)
@@ -150,6 +151,7 @@ class Supervisor:
                 usage = await asyncio.to_thread(shutil.disk_usage, self._settings.data)
                 metrics.DISK_BYTES.labels("free").set(usage.free)
                 metrics.DISK_BYTES.labels("total").set(usage.total)
+                logs.rotate(self._settings.data)
             await asyncio.sleep(limits.HEARTBEAT_S)
 
     async def _announce(self) -> None:

@@ -19,7 +19,7 @@ from typing import Final, assert_never
 from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Conditional, Node, Or, children
 from headgate.filter.cel.ast import Comparison as Op
 from headgate.filter.cel.build import call, flattened, joined, present
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import FilterError, known_names
 from headgate.filter.cel.rewrite import negated
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.cesql import parser
@@ -164,8 +164,7 @@ class Translator:
         if name in FUNCTIONS:
             counts = " or ".join(_count(one) for one in FUNCTIONS[name])
             raise fault(self._text, position, f"{name} takes {counts}, not {count}")
-        hint = f"one of: {', '.join(FUNCTIONS)}"
-        raise fault(self._text, position, f"there is no function {name[:40]}", hint)
+        raise fault(self._text, position, f"there is no function {name[:40]}", known_names(FUNCTIONS, name))
 
     def _condition(self, tree: parser.Tree, aim: Aim) -> Part:
         return cast(self.part(tree, aim), Type.BOOLEAN)

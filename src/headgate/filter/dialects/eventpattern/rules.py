@@ -16,7 +16,7 @@ from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]
 from typing import Final
 
 from headgate.filter.cel.ast import INT64_MIN, UINT64_MAX
-from headgate.filter.cel.errors import FilterError, over_limit
+from headgate.filter.cel.errors import FilterError, known_names, over_limit
 from headgate_api.event.json_text import refuse_constant
 from headgate_api.limits import (
     FILTER_CHARACTERS_MAX,
@@ -308,7 +308,7 @@ def _matcher(value: object, place: Place) -> Matcher:
                 raise here.fault("must be true or false")
             return Exists(argument)
         case _:
-            raise here.fault("unknown operator", hint=f"one of: {', '.join(_OPERATORS)}")
+            raise here.fault("unknown operator", hint=known_names(_OPERATORS, operator))
 
 
 def _only_member(value: Mapping[object, object], place: Place) -> tuple[str, object, Place]:
@@ -323,7 +323,7 @@ def _affix(operator: str, argument: object, place: Place) -> Affix:
     if isinstance(argument, Mapping):
         inner, argument, place = _only_member(argument, place)
         if inner != "equals-ignore-case":
-            raise place.fault("unknown operator", hint="one of: equals-ignore-case")
+            raise place.fault("unknown operator", hint=known_names(["equals-ignore-case"], inner))
     text = _string(argument, place)
     return Affix(_AFFIXES[operator], text, ignore_case)
 
@@ -412,9 +412,9 @@ def _unwanted(value: object, place: Place) -> tuple[Exact | Affix | IgnoreCase |
 
 def _unwanted_shape(value: Mapping[object, object], place: Place) -> tuple[Affix | IgnoreCase | Wildcard, ...]:
     operator, argument, here = _only_member(value, place)
-    if operator not in ("prefix", "suffix", "equals-ignore-case", "wildcard"):
-        hint = "one of: prefix, suffix, equals-ignore-case, wildcard"
-        raise here.fault("unknown operator inside anything-but", hint=hint)
+    known = ("prefix", "suffix", "equals-ignore-case", "wildcard")
+    if operator not in known:
+        raise here.fault("unknown operator inside anything-but", hint=known_names(known, operator))
     arguments = argument if isinstance(argument, list) else [argument]
     _check_length(arguments, here)
     texts = [_string(item, here) for item in arguments]

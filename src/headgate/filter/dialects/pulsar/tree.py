@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 from headgate.filter.cel.ast import INT64_MAX, INT64_MIN, in_cel_years
-from headgate.filter.cel.errors import FilterError, over_limit, unusable_character
+from headgate.filter.cel.errors import FilterError, known_names, over_limit, unusable_character
 from headgate.filter.cel.like import PatternError, parse_pattern
 from headgate.filter.dialects.text_values import check_name
 from headgate_api.event import rfc3339
@@ -328,8 +328,8 @@ def _expression(value: object, field: str, depth: int) -> Expr:
 def _predicate(value: Mapping[object, object], field: str) -> Predicate:
     for name in value:
         if name not in _MEMBERS:
-            hint = f"one of: and, or, not, {', '.join(_SUBJECTS)}, operator, value, values, type"
-            raise FilterError("unknown field", field=f"{field}.{name}", hint=hint)
+            known = ("and", "or", "not", *_SUBJECTS, "operator", "value", "values", "type")
+            raise FilterError("unknown field", field=f"{field}.{name}", hint=known_names(known, name))
     asked = [name for name in _SUBJECTS if name in value]
     if len(asked) != 1:
         raise FilterError("must have one of property, eventTime and publishTime", field=field, hint=_HINT)
@@ -350,7 +350,7 @@ def _predicate(value: Mapping[object, object], field: str) -> Predicate:
 def _named(kind: type[_Kind], name: str, value: Mapping[object, object], field: str) -> _Kind:
     named = value.get(name)
     if not isinstance(named, str) or named not in set(kind):
-        raise FilterError(f"is no {name}", field=f"{field}.{name}", hint=f"one of: {', '.join(kind)}")
+        raise FilterError(f"is no {name}", field=f"{field}.{name}", hint=known_names(kind, named))
     return kind(named)
 
 

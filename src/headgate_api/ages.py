@@ -1,0 +1,35 @@
+"""How long ago something was, as kubectl writes it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate_api.event import rfc3339
+
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
+_MICROS: Final = 1_000_000
+
+
+def age(timestamp: str, now_s: float) -> str:
+    """The distance of a time of RFC 3339 from `now_s` (seconds since 1970); `<unknown>` for another text."""
+    then_us = rfc3339.micros(timestamp)
+    return "<unknown>" if then_us is None else human_age(max(0, int(now_s - then_us / _MICROS)))
+
+
+def human_age(seconds: int) -> str:
+    """Whole seconds as kubectl writes an age: `45s`, `3m20s`, `47m`, `5h10m`, `3d4h`."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds}s"
+    for below, unit, name, rest, rest_name in (
+        (10 * _MINUTE, _MINUTE, "m", 1, "s"),
+        (3 * _HOUR, _MINUTE, "m", 0, ""),
+        (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
+        (2 * _DAY, _HOUR, "h", 0, ""),
+        (8 * _DAY, _DAY, "d", _HOUR, "h"),
+        (2 * _YEAR, _DAY, "d", 0, ""),
+        (8 * _YEAR, _YEAR, "y", _DAY, "d"),
+    ):
+        if seconds < below:
+            small = seconds % unit // rest if rest else 0
+            return f"{seconds // unit}{name}{small}{rest_name}" if small else f"{seconds // unit}{name}"
+    return f"{seconds // _YEAR}y"
