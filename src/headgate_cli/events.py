@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -140,9 +141,9 @@ def tail(
     parameters += [("limit", str(limit))] if limit is not None else []
     places: dict[int, int] = {}
     errors = 0
-    path = quote(full_name(broker, namespace))
+    path = events_path(full_name(broker, namespace), parameters)
     try:
-        for line in lines(server, f"/{path}/events?{urlencode(parameters)}", accept="application/x-ndjson"):
+        for line in lines(server, path, accept="application/x-ndjson"):
             found = json.loads(line)
             if as_json:
                 typer.echo(_harmless(line.decode().rstrip()))
@@ -163,6 +164,11 @@ def tail(
         pass
     if places:
         print(f"headgate: {_on(places)}", file=sys.stderr)
+
+
+def events_path(broker: str, parameters: Sequence[tuple[str, str]]) -> str:
+    """The path that answers with stored events of a broker, NAMESPACE/NAME."""
+    return f"/{quote(broker)}/events?{urlencode(parameters)}"
 
 
 def _on(places: dict[int, int]) -> str:

@@ -116,11 +116,11 @@ def get(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Show brokers, triggers, subscriptions, event policies or secrets."""
-    found = _kind(kind)
+    found = kind_named(kind)
     if name and all_namespaces:
         fail("a name lies in one namespace", hint="leave out -A or the name")
     everywhere = all_namespaces or not found.is_namespaced
-    path = api_path(found.api_version, None if everywhere else namespace, found.plural)
+    path = list_path(found, None if everywhere else namespace)
     if name:
         path = named_path(found, name, namespace)
     answer = request(server, "GET", path, accept="application/json" if as_json else _TABLE)
@@ -138,6 +138,11 @@ def get(
     print_table([heads, *rows])
 
 
+def list_path(kind: Kind, namespace: str | None) -> str:
+    """The API's path of all objects of a kind: in a namespace, or everywhere with None."""
+    return api_path(kind.api_version, namespace if kind.is_namespaced else None, kind.plural)
+
+
 def describe(
     kind: KindName,
     name: Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME of the object.")],
@@ -145,8 +150,8 @@ def describe(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Show one object with its status and conditions, in a readable form."""
-    found = request(server, "GET", named_path(_kind(kind), name, namespace))
-    typer.echo("\n".join(_description(found)))
+    found = request(server, "GET", named_path(kind_named(kind), name, namespace))
+    typer.echo(description(found))
 
 
 def delete(
@@ -170,7 +175,7 @@ def delete(
         documents = sorted(documents_of(file), key=lambda document: is_namespace(document.value))
         wanted = [_labelled_path(document, namespace) for document in documents]
     else:
-        found = _kind(kind)
+        found = kind_named(kind)
         wanted = [(_label(found, name), named_path(found, name, namespace)) for name in names or ()]
     _tell(("", _deleted(server, shown, path, missing_ok=ignore_not_found)) for shown, path in wanted)
 
@@ -198,10 +203,12 @@ def _tell(done: Iterable[tuple[str, str | InvalidInputError]]) -> None:
         raise typer.Exit(1)
 
 
-def _kind(text: str) -> Kind:
+def kind_named(text: str) -> Kind:
+    """The kind that a person means: in the plural or not; InvalidInputError for none."""
     found = next((known for known in Kind if text.lower() in (known.plural, known.value.lower())), None)
     if found is None:
-        fail(f"unknown kind {text!r}", hint=f"one of {', '.join(kind.plural for kind in Kind)}")
+        plurals = ", ".join(kind.plural for kind in Kind)
+        raise InvalidInputError(f"unknown kind {text!r}", hint=f"one of {plurals}")
     return found
 
 
@@ -414,6 +421,22 @@ def _sent_alone(server: str, one: _Wanted) -> str:
 # --- describe ------------------------------------------------------------------------------------
 
 
+def without_values(secret: Mapping[str, Any]) -> dict[str, Any]:
+    """A Secret of the API with the sizes of its values in their place."""
+    annotations = secret["metadata"].get("annotations", {})
+    kept = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+    return {**secret, "metadata": {**secret["metadata"], "annotations": kept}, "data": _sizes(secret)}
+
+
+def _sizes(secret: Mapping[str, Any]) -> dict[str, str]:
+    return {key: f"{len(base64.b64decode(value))} bytes" for key, value in (secret.get("data") or {}).items()}
+
+
+def description(obj: Mapping[str, Any]) -> str:
+    """An object with its status and conditions, in a readable form, without the values of a Secret."""
+    return "\n".join(_description(obj))
+
+
 def _description(obj: Mapping[str, Any]) -> Iterator[str]:
     metadata, status = obj["metadata"], dict(obj.get("status") or {})
     conditions = status.pop("conditions", [])
@@ -425,8 +448,7 @@ def _description(obj: Mapping[str, Any]) -> Iterator[str]:
     going = {"Deleted": metadata.get("deletionTimestamp"), "Finalizers": metadata.get("finalizers")}
     yield from _fields({name: value for name, value in going.items() if value})
     if obj["kind"] == Kind.SECRET:  # the values are for `get -o json` alone
-        sizes = {key: f"{len(base64.b64decode(value))} bytes" for key, value in (obj.get("data") or {}).items()}
-        yield from _fields({"Type": obj["type"], "Data": sizes or "<none>"})
+        yield from _fields({"Type": obj["type"], "Data": _sizes(obj) or "<none>"})
         return
     yield from _fields({"Generation": metadata["generation"]})
     own = {key: value for key, value in obj.items() if key not in _COMMON}
