@@ -49,7 +49,7 @@ def _size(value: object) -> int:
 def _text(value: str, left: int, place: str, cuts: list[str]) -> str:
     most = max(0, left - _PLACE)
     shown = value.encode(errors="surrogatepass")[:most].decode(errors="ignore")
-    while shown and _size(shown) > most:  # what JSON escapes is longer
+    while shown and _size(shown + _LEFT_OUT) > left:  # what JSON escapes is longer
         shown = shown[: len(shown) * 3 // 4]
     cuts.append(f"{place}: the first {len(shown):,} of {len(value):,} characters")
     return shown + _LEFT_OUT

@@ -94,7 +94,7 @@ def test_tools_say_what_commands_say(assistant: Assistant, orders: Server) -> No
     assert "has stored no event" in assistant.refused("trace", id="rich", broker=BROKER, next=found["next"])
     assert found["trace"] == json.loads(asked(orders, "trace", "rich", "-b", BROKER))
     (match,) = found["trace"]["matches"]
-    assert (match["name"], match["attempts"][0]["status"]) == ("default/gold", 200)
+    assert (match["name"], match["attempts"][0]["status"]) == ("default/gold", 202)
     assert assistant.json("lint", broker=BROKER) == json.loads(asked(orders, "lint", "-b", BROKER))
     filters = ("data.total > 100", "data.total > 5")
     counted = assistant.json("backtest", broker=BROKER, filter=filters[0], against=filters[1])
@@ -113,12 +113,13 @@ def test_tools_say_what_commands_say(assistant: Assistant, orders: Server) -> No
 
 
 def test_events_are_read_on_from_where_an_answer_ended(assistant: Assistant, orders: Server) -> None:
-    command = asked(orders, "tail", "-b", BROKER, "--from", "earliest", "--no-follow")
+    small = "ce.type != 'huge'"
+    command = asked(orders, "tail", "-b", BROKER, "--from", "earliest", "--no-follow", "--filter", small)
     lines = [line for line in map(json.loads, command.splitlines()) if "specversion" in line]
     events: list[Any] = []
     position, answers = "earliest", 0
     while len(events) < len(lines):
-        text, *more = assistant.told("tail", broker=BROKER, limit=40, **{"from": position})
+        text, *more = assistant.told("tail", broker=BROKER, filter=small, limit=40, **{"from": position})
         assert len(text) <= MCP_ANSWER_BYTES_MAX
         answer = json.loads(text)
         events += answer["events"]
@@ -130,7 +131,7 @@ def test_events_are_read_on_from_where_an_answer_ended(assistant: Assistant, ord
     assert answers >= len(lines) // 40
     filtered = assistant.json("tail", broker=BROKER, filter="data.total > 100", **{"from": "earliest"})
     assert [one["id"] for one in filtered["events"]] == ["rich"]
-    assert filtered["filterErrors"] == LARGE + 1
+    assert filtered["filterErrors"] >= 1  # of the chunks that were read: others were skipped for it
 
 
 def test_a_tool_waits_for_what_comes(assistant: Assistant, orders: Server) -> None:
@@ -194,7 +195,7 @@ def test_an_assistant_is_told_what_is_wrong(assistant: Assistant) -> None:
             "there are: broker",
         ),
         ("tail", {"waitSeconds": -1}, "the arguments are wrong: Expected `float` >= 0.0 - at `$.waitSeconds`", ""),
-        ("tail", {"from": "yesterday"}, "'yesterday' is no position", ""),
+        ("tail", {"from": "yesterday"}, "'yesterday' is no place in the log", ""),
         ("backtest", {"filter": "true", "sample": "a lot"}, "Expected `float`, got `str` - at `$.sample`", ""),
         ("backtest", {"filter": "true", "broker": "nosuch"}, "nosuch", ""),
         ("why", {"id": "x" * 5_000}, "Expected `str` of length <= 4096 - at `$.id`", ""),
@@ -209,10 +210,9 @@ def test_an_assistant_is_told_what_is_wrong(assistant: Assistant) -> None:
         ("apply", {"file": "x"}, "there is no tool 'apply'", "there are: why, trace, tail"),
     ):
         said = assistant.refused(tool, **arguments)
-        first, _, second = said.partition("\nhint: ")
-        assert first.startswith("error: "), (tool, arguments, said)
-        assert error in first, (tool, arguments, said)
-        assert hint in second, (tool, arguments, said)
+        assert said.startswith("error: "), (tool, arguments, said)
+        assert error in said, (tool, arguments, said)
+        assert hint in said.partition("hint: ")[2], (tool, arguments, said)
 
 
 def test_secrets_keep_their_values(assistant: Assistant, orders: Server) -> None:
@@ -249,7 +249,9 @@ def test_a_user_has_his_own_rights_and_no_others(secured: Secured, tmp_path: Pat
         for token in ("", "token-root", "open-sesam"):
             assert post(url, b"{}", **({"Authorization": f"Bearer {token}"} if token else {})) == 401
     with by_stdio(*access, "--token-file", tmp_path / "stranger") as assistant:
-        assert "may not" in assistant.refused("list", kind="brokers", all=True)
+        said = assistant.refused("list", kind="brokers", all=True)
+        assert 'User "system:serviceaccount:shop2:crew" cannot list resource "brokers"' in said
+        assert "cannot get resource" in assistant.refused("tail")
 
 
 def post(url: str, body: bytes, **headers: str) -> int:
