@@ -114,9 +114,10 @@ newcomer: dist
 	@$(BIN)/python -m scripts.newcomer
 
 lock:
-	@for set in "--extra cluster pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt" \
+	@for set in "--extra cluster --extra mcp pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt" \
 	    "--extra cluster pyproject.toml -o requirements/cluster.txt" \
-	  "packaging/client/pyproject.toml -c requirements/runtime.txt -o requirements/client.txt"; do \
+	  "packaging/client/pyproject.toml -c requirements/runtime.txt -o requirements/client.txt" \
+	  "--extra mcp packaging/client/pyproject.toml -c requirements/dev.txt -o requirements/mcp.txt"; do \
 	  $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 -q $$set; done
 
 # Python of the .proto files, which is committed: only who changes one needs the compiler.

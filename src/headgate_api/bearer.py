@@ -10,9 +10,10 @@ from headgate_api.limits import TOKEN_BYTES_MAX
 
 
 class TokenSource:
-    """A token, from a text or a file, empty for none. Any thread may ask."""
+    """A token, from a text or a file, empty for none. Any thread may ask. Errors name the `option` of the file."""
 
-    def __init__(self, text: str = "", path: str | Path = "") -> None:
+    def __init__(self, text: str = "", path: str | Path = "", *, option: str = "--token-file") -> None:
+        self._option = option
         self._text = _checked(text, "the token") if text else ""
         self._path = Path(path) if str(path) and not text else None
         self._state: tuple[int, ...] = ()
@@ -29,15 +30,16 @@ class TokenSource:
                 if state != self._state:
                     with self._path.open("rb") as file:
                         text = file.read(TOKEN_BYTES_MAX + 2).decode("ascii")
-                    self._text = _checked(text.strip(), f"--token-file {self._path}")
+                    self._text = _checked(text.strip(), f"{self._option} {self._path}")
                     self._state = state
             except OSError as error:
                 raise InvalidInputError(
-                    f"--token-file {self._path} cannot be read: {error.strerror}", hint="give a file that holds a token"
+                    f"{self._option} {self._path} cannot be read: {error.strerror}",
+                    hint="give a file that holds a token",
                 ) from error
             except UnicodeDecodeError as error:
                 raise InvalidInputError(
-                    f"--token-file {self._path} holds no token", hint="write the token as one line of ASCII"
+                    f"{self._option} {self._path} holds no token", hint="write the token as one line of ASCII"
                 ) from error
         return self._text
 
@@ -48,7 +50,7 @@ class TokenSource:
         """
         if not self:
             return ""
-        if not is_tls and not _is_here(host):
+        if not is_tls and not is_here(host):
             raise InvalidInputError(
                 f"the token would go to {host} where others can read it",
                 hint="use https://: a token is sent over plain HTTP only on this machine",
@@ -64,7 +66,8 @@ def _checked(token: str, what: str) -> str:
     return token
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
+    """Whether an address or a name of a host is of this machine alone."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1347,6 +1347,27 @@ CLIENT_CLOSE_S_MAX: Final = 10.0
 """How long closing waits for pending acknowledgements."""
 CLIENT_KEEPALIVE_S: Final = 20.0
 """How often a silent connection is pinged."""
+MCP_CALLS_MAX: Final = 8
+"""Calls of tools of one `headgate mcp` that are at work at the same time, each in a thread; more are refused."""
+MCP_CALL_S_MAX: Final = 45.0
+"""How long one call asks the server again for more: assistants give up after a minute."""
+MCP_ANSWER_BYTES_MAX: Final = 48 << 10
+"""One answer of a tool: some 12,000 tokens of a model, half of what common assistants take; what is cut is said."""
+MCP_ANSWER_DEPTH_MAX: Final = 16
+"""Levels of an answer that is too large in which lists are cut; what is deeper is shown as text."""
+MCP_ITEMS_DEFAULT: Final = 20
+MCP_ITEMS_MAX: Final = 200
+"""Objects, events or triggers of one answer of a tool."""
+MCP_TAIL_WAIT_S_MAX: Final = 30.0
+"""How long a tool waits for a first event."""
+MCP_TEXT_CHARS_MAX: Final = 4_096
+"""A name, an id, a time or a position that a tool is given."""
+MCP_BODY_BYTES_MAX: Final = 1 << 20
+"""One request to `headgate mcp --http`: a filter, and room."""
+MCP_CONNECTIONS_MAX: Final = 64
+"""Connections to `headgate mcp --http`; more get 503."""
+MCP_STOP_S_MAX: Final = 5
+"""How long `headgate mcp --http` waits at its end for answers that are under way."""
 
 # --- backup ---------------------------------------------------------------------------------------
 BACKUP_FILES_MAX: Final = 100_000

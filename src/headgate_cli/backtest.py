@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -82,35 +82,54 @@ def backtest(
     path = full_name(broker, namespace)
     result = backtested(asked, server, path, data)
     if as_json:
-        typer.echo(msgspec.json.encode({"broker": path, **msgspec.to_builtins(result)}).decode())
+        typer.echo(msgspec.json.encode(as_answer(result, path)).decode())
     else:
         _print(result, path)
 
 
+def as_answer(result: BacktestSummary, broker: str) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {"broker": broker, **msgspec.to_builtins(result)}
+
+
 def backtested(asked: BacktestRequest, server: str, broker: str, data: Path | None = None) -> BacktestSummary:
     """Asks a server, or a data directory, for page after page and BACKTEST_S_MAX at most, with a bar meanwhile."""
+    until = time.monotonic() + BACKTEST_S_MAX
     with _asking(data, server, broker) as ask, _progress() as show:
-        result = BacktestResult(asked.share, has_second=bool(asked.against))
-        until = time.monotonic() + BACKTEST_S_MAX
-        page = ask(asked)
+
+        def goes_on(done: float) -> bool:
+            show(done)
+            return time.monotonic() < until
+
+        return counted_by(ask, asked, goes_on)
+
+
+def counted_by(ask: AskPage, asked: BacktestRequest, goes_on: Callable[[float], bool]) -> BacktestSummary:
+    """Page after page, for as long as `goes_on` says so, which gets how much of the work is done, 0 to 1."""
+    result = BacktestResult(asked.share, has_second=bool(asked.against))
+    page = ask(asked)
+    result.add(page)
+    while page.next and goes_on(result.done):
+        page = ask(msgspec.structs.replace(asked, next=page.next))
         result.add(page)
-        while page.next and time.monotonic() < until:
-            show(result.done)
-            page = ask(msgspec.structs.replace(asked, next=page.next))
-            result.add(page)
-        return result.summary()
+    return result.summary()
+
+
+def asking_server(server: str, broker: str) -> AskPage:
+    """Asks a server for pages; `broker` is NAMESPACE/NAME."""
+    namespace, _, name = broker.partition("/")
+    url = api_path(OWN_API_VERSION, namespace, "brokers", name, "backtest")
+
+    def ask(asked: BacktestRequest) -> BacktestPage:
+        return msgspec.convert(request(server, "POST", url, body=msgspec.to_builtins(asked)), BacktestPage)
+
+    return ask
 
 
 @contextlib.contextmanager
 def _asking(data: Path | None, server: str, broker: str) -> Iterator[AskPage]:
     if data is None:
-        namespace, _, name = broker.partition("/")
-        url = api_path(OWN_API_VERSION, namespace, "brokers", name, "backtest")
-
-        def ask(asked: BacktestRequest) -> BacktestPage:
-            return msgspec.convert(request(server, "POST", url, body=msgspec.to_builtins(asked)), BacktestPage)
-
-        yield ask
+        yield asking_server(server, broker)
         return
     with module_of("headgate.cli.filter_tools", "headgate filter backtest --data").asking(data, broker) as ask_files:
         yield ask_files

@@ -13,7 +13,7 @@ import sys
 import textwrap
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final, NoReturn
@@ -156,11 +156,14 @@ def filter_value(text: str) -> str | dict[str, Any]:
         raise InvalidInputError(f"--filter is no valid JSON: {error}", hint="CEL needs no braces") from error
 
 
-def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
-    """The lines of an answer as they come, for as long as the server sends any; raises as `request`."""
+def lines(server: str, path: str, *, accept: str, timeout_s: float | None = None) -> Generator[bytes]:
+    """The lines of an answer as they come, for as long as the server sends any; raises as `request`.
+
+    `timeout_s` is how long it may be silent; None: for ever.
+    """
     call = urllib.request.Request(_url(server, path), headers={"Accept": accept})
     try:
-        with _translated_errors(server), _opened(call) as response:
+        with _translated_errors(server), _opened(call, timeout_s) as response:
             yield from response
     except ApiRefusedError as error:
         raise _blamed(server, path, error) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
@@ -68,10 +68,8 @@ def why(
     """  # noqa: D301 - click reads \b as "keep these lines"
     query = {"id": event_id, "source": source, "since": time_text(from_)}
     namespace, broker = split_name(broker, namespace)
-    if trigger:
-        answer = _search(server, named_path(Kind.TRIGGER, trigger, namespace, "why"), query)
-    else:
-        answer = _of_broker(server, named_path(Kind.BROKER, broker, namespace, "why"), query)
+    path = why_path(trigger, broker, namespace)
+    answer = search(server, path, query) if trigger else _of_broker(server, path, query)
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
     elif trigger:
@@ -84,19 +82,42 @@ def why(
             typer.echo(f"hint: `{command}` shows which part of its filter decided", err=True)
 
 
-def _search(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """The answer of a question about an event; the server searches its log a piece at a time."""
+def why_path(trigger: str, broker: str, namespace: str) -> str:
+    """The path that says what became of an event: for a trigger where one is named, else for all of the broker."""
+    kind, name = (Kind.TRIGGER, trigger) if trigger else (Kind.BROKER, broker)
+    return named_path(kind, name, namespace, "why")
+
+
+def _say_how_far(answer: Mapping[str, Any]) -> bool:
+    typer.echo(f"searched back to {answer['searchedTo']}", err=True)
+    return True
+
+
+def search(
+    server: str,
+    path: str,
+    query: Mapping[str, str],
+    goes_on: Callable[[Mapping[str, Any]], bool] = _say_how_far,
+) -> dict[str, Any]:
+    """The answer of a question about an event; the server searches its log a piece at a time.
+
+    `goes_on` gets each answer that is none yet; where it says False that one is returned, with `next`.
+    """
     answer: dict[str, Any] = request(server, "GET", f"{path}?{urlencode(query)}")
-    while answer.get("fate") == _NOT_FOUND_YET or ("fate" not in answer and "trace" not in answer and "next" in answer):
-        typer.echo(f"searched back to {answer['searchedTo']}", err=True)
+    while is_unfinished(answer) and goes_on(answer):
         answer = request(server, "GET", f"{path}?{urlencode({**query, 'next': answer['next']})}")
     return answer
 
 
+def is_unfinished(answer: Mapping[str, Any]) -> bool:
+    """Whether the event was not in the piece of the log that was searched, and there are more."""
+    return answer.get("fate") == _NOT_FOUND_YET or ("fate" not in answer and "trace" not in answer and "next" in answer)
+
+
 def _of_broker(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-    answer = _search(server, path, query)
+    answer = search(server, path, query)
     while after := answer.pop("after", ""):
-        page = _search(server, path, {**query, "after": after})
+        page = search(server, path, {**query, "after": after})
         answer["triggers"] += page.get("triggers", [])
         answer["after"] = page.get("after", "")
     return answer
@@ -187,20 +208,27 @@ def trace(
         if not every:
             break
     if not shown:
-        raise NotFoundError(
-            f"broker {full_name(broker, namespace)} has stored no event with the id {event_id!r}",
+        raise NeverStoredError(full_name(broker, namespace), event_id)
+
+
+class NeverStoredError(NotFoundError):
+    """A broker's log has no event with an id."""
+
+    def __init__(self, broker: str, event_id: str) -> None:
+        super().__init__(
+            f"broker {broker} has stored no event with the id {event_id!r}",
             hint="it was never accepted there, or retention took it; --broker names another broker",
         )
 
 
 def _traces(server: str, path: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
     """The stored events of an id, the newest first."""
-    answer = _search(server, path, query)
+    answer = search(server, path, query)
     while "trace" in answer:
         yield answer["trace"]
         if "next" not in answer:
             return
-        answer = _search(server, path, {**query, "next": answer["next"]})
+        answer = search(server, path, {**query, "next": answer["next"]})
 
 
 def _trace_lines(trace: dict[str, Any]) -> list[str]:
@@ -291,7 +319,7 @@ def lint(
             fail(f"{', '.join(files)}: {said}", hint="files end in .yaml, .yml or .json")
         every |= len(found) > 1
     else:
-        found = (_asked(server, path) for path in (_brokers(server) if every else [chosen]))
+        found = (linted(server, path) for path in (_brokers(server) if every else [chosen]))
     for one in found:
         lines = [json.dumps(one, ensure_ascii=False)] if as_json else _lint_lines(one)
         typer.echo("\n".join(f"{one['broker']}  {line}" if every and not as_json else line for line in lines))
@@ -306,7 +334,8 @@ def _compared(files: list[str], namespace: str) -> Iterable[dict[str, Any]]:
     return found
 
 
-def _asked(server: str, broker: str) -> dict[str, Any]:
+def linted(server: str, broker: str) -> dict[str, Any]:
+    """What a server says of the filters of a broker, NAMESPACE/NAME."""
     namespace, _, name = broker.partition("/")
     found: dict[str, Any] = request(server, "GET", api_path(API_VERSION, namespace, "brokers", name, "lint"))
     return found

@@ -107,6 +107,10 @@ COMMANDS: Final[CommandTable] = {
         "headgate_cli.events:subscriptions",
         "Show a subscription's state, and count what a filter would match in its backlog.",
     ),
+    "mcp": (
+        "headgate_cli.mcp:mcp",
+        "Let an assistant ask a server: why, trace, tail, list, describe, explain, convert, backtest, lint.",
+    ),
     "filter": (
         "headgate_cli.main:filters",
         "Try a filter on events, explain how it is matched, and count the stored events that it matches.",

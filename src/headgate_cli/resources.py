@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headgate_api.errors import InvalidInputError
 from headgate_api.objects.kinds import Kind
 from headgate_cli.client import api_path, fail, split_name
 
@@ -47,13 +48,13 @@ KINDS_HELP: Final = "brokers, triggers, subscriptions, eventpolicies, eventtypes
 
 
 def resource_named(text: str) -> Resource:
-    """The kind that a person names by its plural, its singular, its short or its full name; ends the command else."""
+    """The kind that a person names: its plural, singular, short or full name; InvalidInputError for none."""
     wanted = text.lower()
     wanted = _SHORT.get(wanted, wanted)
     for one in RESOURCES:
         if wanted in (one.plural, one.singular, one.full_name.lower()):
             return one
-    fail(f"unknown kind {text!r}", hint=f"one of {', '.join(one.plural for one in RESOURCES)}")
+    raise InvalidInputError(f"unknown kind {text!r}", hint=f"one of {', '.join(one.plural for one in RESOURCES)}")
 
 
 def chosen_objects(kind: str, names: Sequence[str]) -> Iterator[tuple[Resource, str]]:

@@ -248,7 +248,23 @@ def describe(
         fail("say what to describe", hint="headgate describe trigger NAME; headgate get triggers lists them")
     for number, (resource, name) in enumerate(chosen_objects(kind, names or ())):
         found = request(server, "GET", resource.named_path(name, namespace))
-        typer.echo("\n".join(["", *_description(found)] if number else _description(found)))
+        typer.echo(f"\n{description(found)}" if number else description(found))
+
+
+def without_values(secret: Mapping[str, Any]) -> dict[str, Any]:
+    """A Secret of the API with the sizes of its values in their place."""
+    annotations = secret["metadata"].get("annotations", {})
+    kept = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+    return {**secret, "metadata": {**secret["metadata"], "annotations": kept}, "data": _sizes(secret)}
+
+
+def _sizes(secret: Mapping[str, Any]) -> dict[str, str]:
+    return {key: f"{len(base64.b64decode(value))} bytes" for key, value in (secret.get("data") or {}).items()}
+
+
+def description(obj: Mapping[str, Any]) -> str:
+    """An object with its status and conditions, in a readable form, without the values of a Secret."""
+    return "\n".join(_description(obj))
 
 
 def _description(obj: Mapping[str, Any]) -> Iterator[str]:
@@ -264,8 +280,7 @@ def _description(obj: Mapping[str, Any]) -> Iterator[str]:
     going = {"Deleted": metadata.get("deletionTimestamp"), "Finalizers": metadata.get("finalizers")}
     yield from _fields({name: value for name, value in going.items() if value})
     if obj["kind"] == Kind.SECRET:  # the values are for `get -o json` alone
-        sizes = {key: f"{len(base64.b64decode(value))} bytes" for key, value in (obj.get("data") or {}).items()}
-        yield from _fields({"Type": obj["type"], "Data": sizes or "<none>"})
+        yield from _fields({"Type": obj["type"], "Data": _sizes(obj) or "<none>"})
         return
     if "generation" in metadata:
         yield from _fields({"Generation": metadata["generation"]})

@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 from urllib.parse import quote, urlencode
@@ -99,7 +99,7 @@ def tail(
     parameters += [(name, text) for name, text in options if text is not None]
     parameters += [("filterValue", each) for each in value or ()]
     parameters += [("limit", str(limit))] if limit is not None else []
-    url = f"/{quote(full_name(broker, namespace))}/events?{urlencode(parameters)}"
+    url = events_path(full_name(broker, namespace), parameters)
     places: dict[int, int] = {}
     show: Callable[[Iterable[Any]], None] = _print_lines if as_json else _Columns().print
     held = InOrder()
@@ -136,6 +136,11 @@ def tail(
     show(held.rest())
     if places:
         print(f"headgate: {_on(places)}", file=sys.stderr)
+
+
+def events_path(broker: str, parameters: Sequence[tuple[str, str]]) -> str:
+    """The path that answers with stored events of a broker, NAMESPACE/NAME."""
+    return f"/{quote(broker)}/events?{urlencode(parameters)}"
 
 
 def _heard(server: str, url: str) -> Iterator[bytes | None]:

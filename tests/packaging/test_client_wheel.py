@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tomllib
 import zipfile
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 
 import headgate_api
 from tests.packaging.conftest import Wheels
-from tests.packaging.wheels import build, commands
+from tests.packaging.wheels import build, commands, environment
 from tests.support import REPOSITORY
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]  # an environment is made, perhaps from the network
@@ -34,14 +36,19 @@ NEEDS = {
     "filter backtest true --data x": "headgate filter backtest --data",
 }
 IMPORTS = """
-import importlib, pathlib, headgate_api
+import importlib, pathlib, sys, headgate_api
 site = pathlib.Path(headgate_api.__file__).parents[1]
 paths = [path.relative_to(site).with_suffix("") for path in site.glob("headgate*/**/*.py")]
 names = sorted(".".join(path.parts).removesuffix(".__init__") for path in paths)
 for name in names:
-    importlib.import_module(name)
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        print(name, error.name, file=sys.stderr)
 print(*names)
 """
+OF_EXTRA = "headgate_cli.mcp_server anyio\n"
+"""The module that needs the extra, and what it misses first."""
 
 
 def files(wheel: Path) -> set[str]:
@@ -74,12 +81,14 @@ def test_the_metadata_of_both_fit(wheels: Wheels) -> None:
     assert server["scripts"] == client["scripts"]
     wanted = metadata(wheels.headgate).get_all("Requires-Dist", [])
     assert f"headgate-client=={headgate_api.__version__}" in wanted
-    assert len(metadata(wheels.client).get_all("Requires-Dist", [])) == len(client["dependencies"])
+    extra = client["optional-dependencies"]["mcp"]
+    assert server["optional-dependencies"]["mcp"] == extra
+    assert len(metadata(wheels.client).get_all("Requires-Dist", [])) == len(client["dependencies"]) + len(extra)
 
 
 def test_the_client_alone_imports_all_that_it_has(wheels: Wheels, client_folder: Path, elsewhere: Path) -> None:
     done = subprocess.run([client_folder / "python", "-c", IMPORTS], capture_output=True, text=True, cwd=elsewhere)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, OF_EXTRA)
     assert len(done.stdout.split()) == sum(name.endswith(".py") for name in files(wheels.client))
 
 
@@ -96,6 +105,32 @@ def test_a_command_that_needs_the_server_says_what_to_install(client_folder: Pat
     said = "error: {} needs the package headgate-broker\nhint: pip install headgate-broker\n"
     found = commands(client_folder, elsewhere, *map(str.split, NEEDS))
     assert found == [[1, "", said.format(what)] for what in NEEDS.values()]
+
+
+def test_a_command_that_needs_the_extra_says_what_to_install(client_folder: Path, elsewhere: Path) -> None:
+    said = "error: headgate mcp needs the extra mcp\nhint: pip install 'headgate-client[mcp]'\n"
+    assert commands(client_folder, elsewhere, ["mcp"], ["mcp", "--http"]) == 2 * [[1, "", said]]
+
+
+@pytest.mark.slow
+def test_with_the_extra_an_assistant_has_tools(sdist: Path, wheels: Wheels, elsewhere: Path) -> None:
+    programs = environment(elsewhere, sdist / "requirements" / "mcp.txt", wheels.client)
+    begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    calls = (
+        {"id": 1, "method": "initialize", "params": begin},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+    )
+    lines = "".join(json.dumps({"jsonrpc": "2.0", **call}) + "\n" for call in calls)
+    with subprocess.Popen([programs / "headgate", "mcp"], stdin=PIPE, stdout=PIPE, text=True) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdin.write(lines)
+        running.stdin.flush()
+        answers = [json.loads(running.stdout.readline()) for _ in range(2)]
+        running.stdin.close()
+    assert running.returncode == 0
+    assert "why" in {tool["name"] for tool in answers[1]["result"]["tools"]}
 
 
 def test_help_lists_what_needs_the_server_by_itself(client_folder: Path, elsewhere: Path) -> None:

@@ -85,6 +85,7 @@ def test_the_locks_name_the_same_versions() -> None:
     dev, cluster, runtime = pins("dev.txt"), pins("cluster.txt"), pins("runtime.txt")
     assert cluster.keys() - runtime.keys() == {"confluent-kafka"}
     assert runtime.items() <= cluster.items() <= dev.items()
+    assert pins("client.txt").items() <= pins("mcp.txt").items() <= dev.items()
 
 
 def test_it_says_what_containers_are_asked() -> None:
