@@ -15,7 +15,8 @@ from playwright.sync_api import expect
 from headgate.testing.server import ApiError
 from headgate_api.objects.kinds import PAUSED_ANNOTATION
 from tests.console.browser import PATIENCE_MS, Console
-from tests.console.conftest import GOLD, HOSTILE, MANY, QUOTED, SHOP, Shop
+from tests.console.conftest import MANY
+from tests.console.shop import GOLD, HOSTILE, QUOTED, SHOP, Shop
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
