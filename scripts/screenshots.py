@@ -145,16 +145,23 @@ def taken(shop: Shop, browser: Browser, options: argparse.Namespace) -> int:
         for state in states(shop, options.states):
             if state not in options.states:
                 continue
+            if state == "broken":  # what the page that was open shows now
+                for window, console in consoles.items():
+                    expect(console.page.get_by_text("has not answered since")).to_be_visible()
+                    console.page.screenshot(path=options.folder / f"broken-{window}-stayed.png", full_page=True)
             for name in options.pages:
                 if state == "empty" and name in OF_A_SHOP:
                     continue
                 for said in pictures(consoles, state, name, options.folder):
                     print(said)
                     wrong += 1
+            if state == "full":
+                for console in consoles.values():
+                    expect(console.go("overview").get_by_role("region", name="Parts")).to_be_visible()
     return wrong
 
 
-def arguments() -> argparse.Namespace:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     for name, every in (("states", STATES), ("colours", COLOURS), ("pages", tuple(PAGES))):
@@ -163,18 +170,19 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> int:
-    options = arguments()
+def _main() -> int:
+    options = _arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault(MATCHER_VARIABLE, "tests.plain_matcher")
-    with tempfile.TemporaryDirectory(prefix="headgate-pictures-") as folder, running(Path(folder), 0) as shop:
-        with sync_playwright() as playwright:
-            browser = launched(playwright)
-            wrong = taken(shop, browser, options)
-            browser.close()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-pictures-")))
+        shop = stack.enter_context(running(folder, 0))
+        browser = launched(stack.enter_context(sync_playwright()))
+        wrong = taken(shop, browser, options)
+        browser.close()
     print(f"pictures are in {options.folder}" + (f"; {wrong} things are wrong" if wrong else ""))
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_main())
