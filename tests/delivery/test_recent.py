@@ -21,9 +21,9 @@ def event(number: int) -> Event:
 def test_the_last_attempts_are_there_with_what_the_subscriber_said() -> None:
     recent = Recent()
     for number in range(RECENT_ATTEMPTS_MAX + 5):
-        recent.attempt(NOW_US + number, event(number), 1, 0.25, Outcome(202), failed=False)
+        recent.attempt(NOW_US + number, event(number), 1, 0.25, Outcome(202))
     refused = Outcome(503, body=b"closed: \xff" + b"x" * 1000)
-    recent.attempt(NOW_US + 99, event(99), 3, 1.5, refused, failed=True)
+    recent.attempt(NOW_US + 99, event(99), 3, 1.5, refused)
     found = recent.attempts()
     assert len(found) == RECENT_ATTEMPTS_MAX
     assert [one.id for one in found[:2]] == ["e-99", f"e-{RECENT_ATTEMPTS_MAX + 4}"]
@@ -37,7 +37,7 @@ def test_the_course_has_a_point_every_ten_seconds_and_forgets_what_is_older() ->
     recent = Recent()
     recent.delivered(NOW_US, 0.5)
     recent.delivered(NOW_US + 1, 1.5)
-    recent.attempt(NOW_US + 3 * POINT_US, event(1), 1, 0.1, Outcome(500), failed=True)
+    recent.failed(NOW_US + 3 * POINT_US)
     course = recent.course(NOW_US + 4 * POINT_US)
     assert rfc3339.micros(course.from_) == NOW_US + (4 - HISTORY_POINTS_MAX + 1) * POINT_US
     assert course.delivered[-5:] == [2, 0, 0, 0, 0]

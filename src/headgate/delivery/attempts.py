@@ -308,8 +308,7 @@ class Attempts:
         metrics.SEND_SECONDS.observe(took_s)
         if state.recent is None:
             state.recent = Recent()
-        failed, number = judge(outcome) is not Fate.DELIVERED, delivery.failures + 1
-        state.recent.attempt(self._clock_us(), event.event, number, took_s, outcome, failed=failed)
+        state.recent.attempt(self._clock_us(), event.event, delivery.failures + 1, took_s, outcome)
         if delivery.failures:
             metrics.RETRIES.inc()
         slow = not outcome.answered or took_s > limits.SLOW_AFTER_S
@@ -344,6 +343,8 @@ class Attempts:
             state.deliveries.failed(delivery)
             metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
             state.counts.attempts_failed += 1
+            if state.recent is not None:
+                state.recent.failed(self._clock_us())
             if decision.fate is Fate.AGAIN:
                 pause_s = max(pause_s, decision.pause_s)
                 results.append((delivery, ""))

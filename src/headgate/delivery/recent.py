@@ -54,6 +54,10 @@ class TargetCourse(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     latency: list[float | None]
 
 
+_Attempt = tuple[int, str, str, int, float, int, str, str, bytes]
+"""When it ended, id and source of the event, its number, how long it took; status, reason, detail and answer."""
+
+
 def _points(kind: str) -> array[float]:
     return array(kind, [0] * HISTORY_POINTS_MAX)
 
@@ -62,20 +66,20 @@ def _points(kind: str) -> array[float]:
 class Recent:
     """Of one target that had attempts. Times are microseconds since 1970 UTC."""
 
-    _attempts: deque[tuple[int, str, str, int, float, Outcome]] = field(
-        default_factory=lambda: deque(maxlen=RECENT_ATTEMPTS_MAX)
-    )
+    _attempts: deque[_Attempt] = field(default_factory=lambda: deque(maxlen=RECENT_ATTEMPTS_MAX))
     _point: int = 0  # the newest
     _delivered: array[float] = field(default_factory=lambda: _points("I"))
     _failed: array[float] = field(default_factory=lambda: _points("I"))
     _seconds: array[float] = field(default_factory=lambda: _points("f"))  # of all that were delivered
 
-    def attempt(self, now_us: int, event: Event, number: int, took_s: float, outcome: Outcome, *, failed: bool) -> None:
-        """An attempt has ended."""
-        kept = Outcome(outcome.status, outcome.reason, outcome.detail, body=outcome.body[:RECENT_ANSWER_BYTES_MAX])
-        self._attempts.append((now_us, event.id, event.source, number, took_s, kept))
-        if failed:
-            self._failed[self._at(now_us)] += 1
+    def attempt(self, now_us: int, event: Event, number: int, took_s: float, outcome: Outcome) -> None:
+        """An attempt has ended. The outcome itself may hold an event, which must not stay."""
+        said = (outcome.status, outcome.reason, outcome.detail, outcome.body[:RECENT_ANSWER_BYTES_MAX])
+        self._attempts.append((now_us, event.id, event.source, number, took_s, *said))
+
+    def failed(self, now_us: int) -> None:
+        """An attempt to deliver an event has failed."""
+        self._failed[self._at(now_us)] += 1
 
     def delivered(self, now_us: int, took_s: float) -> None:
         """An event was delivered, so long after it was stored."""
@@ -92,12 +96,12 @@ class Recent:
                 source,
                 number,
                 round(took_s, 6),
-                outcome.status,
-                outcome.reason,
-                outcome.detail,
-                outcome.body.decode("utf-8", "replace"),
+                status,
+                reason,
+                detail,
+                answer.decode("utf-8", "replace"),
             )
-            for time_us, id_, source, number, took_s, outcome in reversed(self._attempts)
+            for time_us, id_, source, number, took_s, status, reason, detail, answer in reversed(self._attempts)
         ]
 
     def course(self, now_us: int) -> TargetCourse:
@@ -116,9 +120,11 @@ class Recent:
     def _at(self, now_us: int) -> int:
         """Where the point of a time is; those between it and the newest one were empty. A clock may be set back."""
         point = now_us // _POINT_US
+        if point <= self._point:
+            return self._point % HISTORY_POINTS_MAX
         for passed in range(max(self._point, point - HISTORY_POINTS_MAX) + 1, point + 1):
             at = passed % HISTORY_POINTS_MAX
             self._delivered[at] = self._failed[at] = 0
             self._seconds[at] = 0.0
-        self._point = max(self._point, point)
-        return self._point % HISTORY_POINTS_MAX
+        self._point = point
+        return point % HISTORY_POINTS_MAX

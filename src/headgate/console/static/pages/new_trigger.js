@@ -82,6 +82,11 @@ function Form({ form, given, namespace, dialects, onChange, onSaved }) {
   const names = [...new Set(["cel", ...dialects.map((one) => one.name), form.dialect])];
   const brokers = useData(within(EVENTING, namespace, "brokers"), { limit: BROKERS_MAX });
   const broker = `${namespace}/${form.broker}`;
+  useEffect(() => {
+    const [first] = brokers.data?.items ?? [];
+    // Nobody has typed a broker yet, and the usual one is not there.
+    if (first && form.broker === START.broker && !brokers.data.items.some(({ metadata }) => metadata.name === START.broker)) onChange({ broker: first.metadata.name });
+  }, [brokers.data]);
   const choose = (dialect) => {
     const example = dialects.find((one) => one.name === dialect)?.example;
     onChange({ dialect, text: dialect === "cel" ? START.text : typeof example === "string" ? example : JSON.stringify(example ?? "", null, 2) });
