@@ -984,6 +984,10 @@ HISTORY_POINT_S: Final = 10.0
 """Length of one point of the summary's history."""
 HISTORY_POINTS_MAX: Final = 90
 """Points that are kept, in memory: a quarter of an hour."""
+RECENT_ATTEMPTS_MAX: Final = 10
+"""Attempts of each trigger that its dispatcher remembers in memory, for the trigger's page."""
+RECENT_ANSWER_BYTES_MAX: Final = 200
+"""What such an attempt keeps of the body of an answer that says no."""
 SERVER_SILENT_S_MAX: Final = 3 * HISTORY_POINT_S
 """A server of a deployment that has not told its numbers for so long has parts that are not ready."""
 SERVER_FORGOTTEN_S: Final = 600.0

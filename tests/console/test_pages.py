@@ -9,13 +9,14 @@ import threading
 import time
 
 import pytest
+from playwright.sync_api import Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
-from playwright.sync_api import expect
 
 from headgate.testing.server import ApiError
 from headgate_api.objects.kinds import PAUSED_ANNOTATION
 from tests.console.browser import PATIENCE_MS, Console
-from tests.console.conftest import GOLD, HOSTILE, MANY, QUOTED, SHOP, Shop
+from tests.console.conftest import MANY
+from tests.console.shop import GOLD, HOSTILE, QUOTED, SHOP, Shop
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -43,6 +44,15 @@ def test_signing_in_with_a_token(shop: Shop, visitor: Console) -> None:
     assert page.evaluate("JSON.stringify([localStorage, sessionStorage])") == "[{},{}]"
     page.get_by_role("button", name="Sign out").click()
     visitor.title("Sign in")
+    page.get_by_label("Stay signed in until this tab is closed").check()
+    visitor.page.get_by_label("Token").fill(shop.viewer)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator(".user")).to_have_text("victor")
+    page.reload()
+    expect(page.locator(".user")).to_have_text("victor")
+    page.get_by_role("button", name="Sign out").click()
+    visitor.title("Sign in")
+    assert page.evaluate("JSON.stringify([localStorage, sessionStorage])") == "[{},{}]"
 
 
 def test_signing_in_at_the_provider(shop: Shop, visitor: Console) -> None:
@@ -63,7 +73,7 @@ def test_signing_in_at_the_provider(shop: Shop, visitor: Console) -> None:
 def test_who_may_only_look_sees_no_buttons(shop: Shop, visitor: Console) -> None:
     visitor.sign_in(shop.viewer)
     page = visitor.go("triggers/shop/gold-orders")
-    expect(page.get_by_text("Its broker takes events")).to_be_visible()
+    expect(page.get_by_text("conditions hold")).to_be_visible()
     expect(page.get_by_role("button", name="Delete…")).to_have_count(0)
     page.get_by_role("button", name="YAML").click()
     expect(page.get_by_text("not change it")).to_be_visible()
@@ -158,6 +168,7 @@ def test_thousands_of_triggers(console: Console) -> None:
 
 def test_a_trigger_in_words_and_as_yaml(shop: Shop, console: Console) -> None:
     page = console.go("triggers/shop/gold-orders")
+    page.get_by_text("conditions hold").click()
     expect(page.get_by_text("Every event from now on is matched by its filter")).to_be_visible()
     stats = shop.get(f"{EVENTING}/triggers/gold-orders/stats")["stats"]
     tile = page.locator(".tile", has_text="Delivered")
@@ -201,11 +212,31 @@ def test_a_trigger_is_paused_and_goes_on(shop: Shop, console: Console) -> None:
 
 def test_a_trigger_is_made_and_deleted(shop: Shop, console: Console) -> None:
     page = console.go("new-trigger", namespace=SHOP)
-    editor = page.get_by_label("YAML")
-    editor.fill(editor.input_value().replace("my-trigger", "by-hand").replace("broker: default", "broker: orders"))
+    page.get_by_label("Name", exact=True).fill("by-hand")
+    page.get_by_label("Broker").fill("orders")
+    filter_ = page.get_by_role("textbox", name="Filter")
+    filter_.fill('ce.type == "order.payd" &&')
+    expect(page.get_by_role("region", name="The server says").get_by_role("alert")).to_be_visible()
+    expect(page.get_by_role("button", name="Create")).to_be_disabled()
+    page.get_by_label("URL").fill(shop.subscriber.url("by-hand"))
+    filter_.fill('ce.type == "order.payd"')
+    page.get_by_role("button", name="order.paid").click()  # which the catalogue has
+    expect(filter_).to_have_value('ce.type == "order.paid"')
+    expect(page.get_by_role("region", name="On the last events").get_by_role("status")).to_contain_text("matched")
+    page.get_by_label("Too late after").fill("PT5M")
+    page.get_by_label("Dead-letter sink").fill(shop.subscriber.url("sink"))
+    page.get_by_role("button", name="Test: send the newest event").click()
+    expect(page.get_by_text("The URL took the event")).to_be_visible()
+    console.looks_right("new-trigger")
+    page.get_by_role("button", name="YAML", exact=True).click()
+    expect(page.get_by_label("YAML")).to_have_value(re.compile("expression: .*order.paid(.|\n)*ttl: PT5M"))
+    page.get_by_role("button", name="Form").click()
     page.get_by_role("button", name="Create").click()
     console.title("by-hand")
-    assert shop.server.get("triggers", SHOP, "by-hand")["spec"]["broker"] == "orders"
+    spec = shop.server.get("triggers", SHOP, "by-hand")["spec"]
+    assert spec["broker"] == "orders"
+    assert spec["filter"] == {"expression": 'ce.type == "order.paid"'}
+    assert spec["delivery"] == {"ttl": "PT5M", "deadLetterSink": {"uri": shop.subscriber.url("sink")}}
     page.get_by_role("button", name="Delete…").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     console.title("Triggers")
@@ -222,7 +253,7 @@ def test_what_is_sure_of_a_filter(shop: Shop, console: Console) -> None:
         spec = {"broker": "orders", "filter": {"cel": cel}, "subscriber": {"uri": shop.subscriber.url(name)}}
         shop.server.create("triggers", SHOP, name, spec)
     page = console.go("triggers/shop/gold-orders")
-    said = page.get_by_role("region", name="Filter").get_by_role("listitem")
+    said = page.get_by_role("region", name="Filter").locator(".lint li")
     expect(said).to_have_text(
         ["The same as subscription large-orders", "All of its events also go to needs-total, paid"]
     )
@@ -267,19 +298,19 @@ def test_the_playground_says_what_the_api_says(shop: Shop, console: Console) -> 
     page = console.go("playground", namespace=SHOP)
     text = page.get_by_role("textbox", name="Filter")
     counts = page.locator(".counts")
-    expect(counts).to_contain_text("1 taken")
-    expect(counts).to_contain_text("1 error")
+    expect(counts).to_contain_text("1 matched")
+    expect(counts).to_contain_text("1 filter error")
     expect(page.locator(".filter-trace tr.decided")).to_be_visible()
     expect(page.get_by_role("region", name="Who decides")).to_contain_text('ce.type == "order.paid"')
     console.looks_right("playground")
     text.fill('ce.type == "order.paid" && data.nonsense(')
     expect(page.get_by_role("alert").locator(".caret")).to_contain_text("^")
     text.fill('ce.type == "user.created"')
-    expect(counts).to_contain_text("4 not taken")
+    expect(counts).to_contain_text("4 not matched")
     page.get_by_label("Dialect").select_option("cesql")
     text.fill("type LIKE 'order.%'")
     expect(page.get_by_role("region", name="The CEL that it becomes")).to_contain_text("startsWith")
-    expect(counts).to_contain_text("4 taken")
+    expect(counts).to_contain_text("4 matched")
 
 
 def test_the_playground_shows_what_a_transform_changes(shop: Shop, console: Console) -> None:
@@ -299,7 +330,7 @@ def test_the_playground_shows_what_a_transform_changes(shop: Shop, console: Cons
     text.fill('{"type": "seen"}')
     expect(changes).to_be_visible()
     page.get_by_role("button", name="Make this a trigger").click()
-    expect(page.get_by_label("YAML")).to_have_value(re.compile("transform: .*seen"))
+    expect(page.get_by_label("Transform")).to_have_value('{"type": "seen"}')
 
 
 def test_a_link_to_the_playground_shows_the_same(shop: Shop, console: Console) -> None:
@@ -309,7 +340,7 @@ def test_a_link_to_the_playground_shows_the_same(shop: Shop, console: Console) -
     mine = {"specversion": "1.0", "id": "9", "source": "/x", "type": HOSTILE, "data": {"a": HOSTILE}}
     page.get_by_label("Events as JSON").fill(json.dumps([mine]))
     page.get_by_role("button", name="Use these").click()
-    expect(page.locator(".counts")).to_contain_text("1 taken")
+    expect(page.locator(".counts")).to_contain_text("1 matched")
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_text("it holds the filter and the events")).to_be_visible()
     fragment = page.evaluate("location.hash.slice(2)")
@@ -329,7 +360,7 @@ def test_the_last_events_of_a_broker_and_a_trigger_from_a_filter(shop: Shop, con
     expect(page.locator(".verdict-type", has_text=HOSTILE)).to_have_count(1)
     page.get_by_role("button", name="Make this a trigger").click()
     console.title("New trigger")
-    expect(page.get_by_label("YAML")).to_have_value(re.compile(re.escape('data.tier == "gold"')))
+    expect(page.get_by_role("textbox", name="Filter")).to_have_value(re.compile(re.escape('data.tier == "gold"')))
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -340,8 +371,9 @@ def test_events_come_as_they_are_sent(shop: Shop, console: Console) -> None:
     expect(page.locator(".tail-type", has_text=HOSTILE)).to_be_visible()
     shop.publish({"id": "live-1", "type": "order.live", "data": {"total": 1.5, "country": "DE"}})
     line = page.locator(".tail-line", has_text="order.live")
-    line.get_by_role("button").click()
-    expect(line).to_contain_text("live-1")
+    line.get_by_role("button", name="Show live-1").click()
+    expect(line.get_by_role("link", name="live-1")).to_have_attribute("href", re.compile("#/events/shop/orders/live-1"))
+    expect(line.locator(".event-card")).to_be_visible()
     console.looks_right("events")
     line.get_by_role("button", name='"DE"', exact=True).click()
     expect(page.get_by_label("Filter in CEL")).to_have_value('data.country == "DE"')
@@ -355,6 +387,24 @@ def test_events_come_as_they_are_sent(shop: Shop, console: Console) -> None:
     page.get_by_label("Filter in CEL").fill("data.country ==")
     page.get_by_role("button", name="Filter", exact=True).click()
     expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.locator(".counters")).to_contain_text("Filter error")
+
+
+def test_a_link_to_an_event_opens_it(shop: Shop, console: Console) -> None:
+    page = console.go("events", namespace=SHOP, broker=f"{SHOP}/orders")
+    page.locator(".tail-line", has_text="order.cancelled").get_by_text("/shop/berlin").click()
+    expect(page.locator(".tail-line.open")).to_contain_text("ord-3")
+    page.get_by_role("button", name="Show ord-3").press("Enter")
+    expect(page.locator(".tail-line.open")).to_have_count(0)
+    page.get_by_role("button", name="Show ord-3").press("Enter")
+    expect(page.locator(".tail-line.open")).to_contain_text("ord-3")
+    fragment = page.evaluate("location.hash.slice(2)")
+    assert "open=" in fragment
+    console.go("brokers")
+    console.title("Brokers")
+    console.go(fragment.replace("from=", "_=") + "&from=next")  # where it is not among those that are listed
+    expect(page.locator(".tail-line.open")).to_contain_text("ord-3")
+    expect(page.locator(".tail-line.open .event-card")).to_contain_text("gold")
 
 
 def test_a_thousand_events_a_second(shop: Shop, console: Console) -> None:
@@ -384,22 +434,47 @@ def test_a_thousand_events_a_second(shop: Shop, console: Console) -> None:
     expect(page.locator(".tail-line")).to_have_count(100)
 
 
+def lane(page: Page, name: str) -> Locator:
+    """The lane of a trigger on the page of an event."""
+    return page.locator(".lane", has=page.get_by_role("link", name=name, exact=True))
+
+
 def test_one_events_life(shop: Shop, console: Console) -> None:
     page = console.go(f"events/{SHOP}/orders/ord-1")
-    expect(page.locator(".timeline")).to_contain_text("Stored")
-    expect(page.locator(".timeline li", has_text=f"{SHOP}/gold-orders").filter(has_text="202")).to_be_visible()
-    console.go(f"events/{SHOP}/orders/ord-2")
-    fate = page.get_by_role("button", name="gold-orders")
-    expect(fate).to_contain_text("filter is false")
-    refused = page.locator(".timeline .status", has_text="Filter is false")  # of what only the dispatcher decides
-    expect(page.locator(".timeline li.bad", has=refused)).to_have_count(0)
-    fate.click()
-    expect(page.locator("tr.decided")).to_contain_text("false")
+    expect(lane(page, "gold-orders")).to_contain_text("matched after")
+    expect(lane(page, "gold-orders")).to_contain_text("attempt 1: 202 Accepted after")
+    expect(lane(page, "gold-orders").locator(".status.good")).to_have_text(re.compile("Delivered"))
+    lane(page, "gold-orders").get_by_role("button", name="Everything about gold-orders").click()
+    expect(lane(page, "gold-orders").locator(".lane-lines")).to_contain_text("matched for trigger shop/gold-orders")
     console.looks_right("event")
-    console.go(f"events/{SHOP}/orders/ord-1")
-    expect(page.locator(".fates li", has_text="gold-orders").locator(".status.good")).to_have_text(
-        re.compile("Delivered")
-    )
+    console.go(f"events/{SHOP}/orders/ord-2")
+    no = page.get_by_role("button", name="Not matched")
+    expect(no.locator(".status.no")).to_be_visible()
+    expect(no).to_contain_text(re.compile(r"\d triggers"))
+    expect(lane(page, "gold-orders")).to_have_count(0)
+    no.click()
+    page.get_by_role("button", name="Why, for gold-orders").click()
+    expect(page.locator("tr.decided")).to_contain_text("false")
+    console.looks_right("event that nobody wants")
+
+
+def test_an_event_that_ended_as_a_dead_letter(shop: Shop, console: Console) -> None:
+    page = console.go(f"events/{SHOP}/orders/lost-1")
+    expect(lane(page, "lost")).to_contain_text("attempt 1: 503 Service Unavailable")
+    expect(lane(page, "lost").locator(".status.bad")).to_have_text(re.compile("Dead letter, kept"))
+    expect(lane(page, "lost").get_by_role("link", name="Look at the dead letter")).to_be_visible()
+    console.looks_right("event that is a dead letter")
+    to = {"uri": shop.subscriber.url("lost")}
+    spec = {"broker": "orders", "filter": {"cel": 'ce.id == "sunk"'}, "subscriber": to}
+    sink = {"retry": 0, "deadLetterSink": {"uri": shop.subscriber.url("sink")}}
+    shop.server.create("triggers", SHOP, "sinking", spec | {"delivery": sink})
+    shop.server.wait_trigger_ready(SHOP, "sinking")
+    shop.publish({"id": "sunk", "data": {"total": 1.0}})
+    console.go(f"events/{SHOP}/orders/sunk")
+    expect(lane(page, "sinking").locator(".status.warn")).to_have_text(re.compile("Dead letter at the sink"))
+    expect(lane(page, "sinking").locator("circle.warn")).to_have_count(1)
+    expect(lane(page, "sinking").locator("circle.good")).to_have_count(0)
+    shop.server.delete("triggers", SHOP, "sinking")
     console.go(f"events/{SHOP}/orders/hostile")
     expect(page.locator(".event-card")).to_contain_text(HOSTILE)
     expect(page.locator("main img")).to_have_count(0)
@@ -414,28 +489,38 @@ def test_overview(shop: Shop, console: Console) -> None:
     page = console.go("overview", namespace=SHOP)
     expect(page.get_by_text("Every part is ready")).to_be_visible()
     expect(page.locator(".tile", has_text="Dead letters").locator(".value")).to_have_text("2")
-    expect(page.get_by_role("region", name="Needs attention").first).to_contain_text("needs-total")
+    attention = page.get_by_role("region", name="Needs attention")
+    attention.get_by_role("button", name="The filter is an error for some events").click()
+    expect(attention).to_contain_text("needs-total")
     expect(page.locator("canvas")).to_have_count(2)
     console.looks_right("overview")
-    page.route("**/summary", lambda route: route.abort())
-    expect(page.get_by_text("the server does not answer")).to_be_visible()
+    page.route("**/apis/**", lambda route: route.abort())
+    expect(page.get_by_text("The server has not answered since")).to_be_visible()
+    expect(page.locator("main.stale .tile").first).to_be_visible()
     expect(page.get_by_text("Every part is ready")).to_have_count(0)
     expect(page.get_by_role("region", name="Parts")).to_have_count(0)
-    page.unroute("**/summary")
+    page.unroute("**/apis/**")
+    expect(page.locator("main.stale")).to_have_count(0)
     console.go("overview")
     expect(page.locator(".tile", has_text="Delivered")).to_contain_text(f"{MANY:,}"[:-2])
 
 
 def test_dead_letters_are_looked_at_and_sent_again(shop: Shop, console: Console) -> None:
     page = console.go("dead-letters", namespace=SHOP)
-    group = page.locator(".groups button", has_text="lost")
+    group = page.locator(".groups button", has_text="Status 503")
     expect(group).to_contain_text("2")
     expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("tbody tr").first).to_contain_text("lost-2")  # the newest
     console.looks_right("dead-letters")
-    page.get_by_role("link", name="lost-1").click()
-    expect(page.locator(".event-card")).to_contain_text("order.lost")
-    page.get_by_role("button", name="Close").click()
-    row = page.locator("tr", has=page.get_by_role("link", name="lost-1"))
+    page.locator("tbody tr", has_text="lost-1").get_by_text("order.lost").click()
+    expect(page.locator("tr.detail .event-card")).to_contain_text("order.lost")
+    console.looks_right("dead-letters, one open")
+    page.get_by_role("button", name="lost-1", exact=True).click()
+    expect(page.locator("tr.detail")).to_have_count(0)
+    page.get_by_label("All of this page").check()
+    expect(page.get_by_role("button", name="Send again 2…")).to_be_visible()
+    page.get_by_label("All of this page").uncheck()
+    row = page.locator("tr", has=page.get_by_role("button", name="lost-1"))
     row.get_by_role("checkbox").check()
     page.get_by_role("button", name="Discard 1…").click()
     page.get_by_role("dialog").get_by_role("button", name="Discard").click()
@@ -443,6 +528,8 @@ def test_dead_letters_are_looked_at_and_sent_again(shop: Shop, console: Console)
     shop.subscriber.answers.pop("lost")
     page.get_by_role("button", name="Send again all 1…").click()
     page.get_by_role("dialog").get_by_role("button", name="Send again").click()
+    expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("1 delivered")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
     expect(page.get_by_text("No dead letters")).to_be_visible()
     assert shop.subscriber.ids("lost")["lost-2"] == 2
 

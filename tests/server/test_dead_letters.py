@@ -191,6 +191,8 @@ def test_pages_show_every_dead_letter_once_in_order(counts: tuple[int, ...], lim
     async def work(made: World) -> None:
         pages = await made.listed(limit=limit)
         assert [id_ for page in pages for id_ in page] == made.ids
+        newest = await made.listed(limit=limit, newest="true")
+        assert [id_ for page in newest for id_ in page] == made.ids[::-1]
         assert len(made.ids) == sum(counts)
         assert all(len(page) == limit for page in pages[:-1])
         assert len(pages[-1]) <= limit
@@ -219,6 +221,18 @@ def test_a_selection_reaches_everybody_once(counts: tuple[int, ...], limit: int,
         assert left == (set() if what == "discard" else {"redriving"})
 
     run(counts, work)
+
+
+@pytest.mark.parametrize(("limit", "status"), [("2", 200), ("0", 400), ("1001", 400), ("x", 400)])
+def test_counts_have_no_more_rows_than_wanted(limit: str, status: int) -> None:
+    async def work(made: World) -> None:
+        found, answer = await made.ask("GET", f"{BASE}/counts", limit=limit)
+        assert found == status, answer
+        if status == 200:
+            assert len(answer["items"]) <= int(limit)
+            assert answer["total"] == 12
+
+    run((5, 7), work)
 
 
 def test_what_dies_meanwhile_is_not_of_the_selection() -> None:

@@ -65,7 +65,8 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `redriving`; a redrive and a discard without it and without `ids` mean `kept`. They died from `since` on and before
     `until`, RFC 3339. `filter` is CEL over the event, as in `spec.filter.expression`. A page has `limit` of them behind
     the id `after`, none beyond the id `ceiling`; 0 is the newest there is, so that what dies while a person redrives is
-    not redriven with it. A redrive sends `rate` a second.
+    not redriven with it. With `newest` the newest come first, and a page is below `after`. A redrive sends `rate` a
+    second.
     """
 
     trigger: str = ""
@@ -78,6 +79,7 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: _Id = 0
     ceiling: _Id = 0
     limit: int = limits.DEADLETTER_PAGE_MAX
+    newest: bool = False
     rate: float = limits.REDRIVE_RATE_DEFAULT
 
 
@@ -90,17 +92,24 @@ class CountsPage(msgspec.Struct, frozen=True):
     more: bool  # whether items are left out
 
     @classmethod
-    def of(cls, counts: list[DeadLetterCount]) -> CountsPage:
-        bound = limits.DEADLETTER_COUNTS_MAX
+    def of(cls, counts: list[DeadLetterCount], bound: int = limits.DEADLETTER_COUNTS_MAX) -> CountsPage:
         kept = sum(one.count for one in counts if one.state == DeadLetterState.KEPT)
         return cls(counts[:bound], sum(one.count for one in counts), kept, len(counts) > bound)
 
     @classmethod
-    def joined(cls, pages: Sequence[CountsPage]) -> CountsPage:
+    def joined(cls, pages: Sequence[CountsPage], bound: int = limits.DEADLETTER_COUNTS_MAX) -> CountsPage:
         """One page of those of several stores, none of which has a trigger of another one."""
-        found = cls.of(most_first([one for page in pages for one in page.items]))
+        found = cls.of(most_first([one for page in pages for one in page.items]), bound)
         total, kept = sum(page.total for page in pages), sum(page.kept for page in pages)
         return cls(found.items, total, kept, found.more or any(page.more for page in pages))
+
+
+def counts_bound(request: Request) -> int:
+    """How many counts an answer may have: the parameter `limit`, DEADLETTER_COUNTS_MAX without it."""
+    text = request.query_params.get("limit", str(limits.DEADLETTER_COUNTS_MAX))
+    if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= limits.DEADLETTER_COUNTS_MAX:
+        raise InvalidInputError(f"limit must be from 1 to {limits.DEADLETTER_COUNTS_MAX}")
+    return int(text)
 
 
 def routes_of(
@@ -140,7 +149,7 @@ class DeadLettersApi:
 
     async def _counts(self, request: Request) -> Response:
         found = await in_thread(counts_of, [self._path], request.path_params.get("namespace"))
-        return json_response(CountsPage.of(found))
+        return json_response(CountsPage.of(found, counts_bound(request)))
 
     async def _show(self, request: Request) -> Response:
         key, namespace = path_id(request), request.path_params["namespace"]
@@ -243,7 +252,8 @@ def _select(
             need(f"died_us {sign} ?", instant)
     if selection.ids:
         need(f"id IN ({', '.join('?' * len(selection.ids))})", *selection.ids)
-    found = stored.summaries(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
+    where = " AND ".join(conditions)
+    found = stored.summaries(where, tuple(parameters), after=selection.after, limit=limit, newest=selection.newest)
     page = {"ceiling": ceiling} | ({"next": found[-1].id} if len(found) == limit else {})
     if wanted is not None:
         found = [one for one in found if _takes(wanted, stored.event(one.id))]  # one event in memory at a time

@@ -236,11 +236,15 @@ class DeadLetterReader:
             yield cls(connection)
 
     def summaries(
-        self, where: str, parameters: tuple[object, ...], *, after: int, limit: int
+        self, where: str, parameters: tuple[object, ...], *, after: int, limit: int, newest: bool = False
     ) -> list[DeadLetterSummary]:
-        """Dead letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
+        """Dead letters with ids above `after`, in order; `where` is a condition of ours, never a client's text.
+
+        With `newest` the highest ids come first, those below `after`, where that is not 0.
+        """
         found = (after, *parameters, limit)
-        rows = self._connection.execute(f"{_SUMMARIES} WHERE id > ? AND {where} ORDER BY id LIMIT ?", found)
+        beyond, order = ("id < ifnull(nullif(?, 0), 1 << 62)", "id DESC") if newest else ("id > ?", "id")
+        rows = self._connection.execute(f"{_SUMMARIES} WHERE {beyond} AND {where} ORDER BY {order} LIMIT ?", found)
         return [DeadLetterSummary(*row) for row in rows]
 
     def event(self, id_: int) -> Event | None:

@@ -16,6 +16,7 @@ from headgate.delivery.events import EventGoneError, Events, SharedEvent, batche
 from headgate.delivery.given_up import CODE_FILTER_ERROR, DeadLetterQueue, give_up
 from headgate.delivery.lifecycle import Attempt, Delivery
 from headgate.delivery.permits import PermitCounts, Permits
+from headgate.delivery.recent import Recent
 from headgate.delivery.retry import UNSENT, Fate, Outcome, judge, left_s
 from headgate.delivery.targets import TargetState
 from headgate.delivery.verdicts import FinalCheck
@@ -239,8 +240,9 @@ class Attempts:
         if not members:
             self.permits.release(state, attempt)
             return False
-        to, delivery = state.recipient, members[0][0]
-        outcome = await self._service.send(to, delivery, _message(to, members), partial(self._heard, state, delivery))
+        to, (delivery, event) = state.recipient, members[0]
+        heard = partial(self._heard, state, delivery, event)
+        outcome = await self._service.send(to, delivery, _message(to, members), heard)
         fate = judge(outcome)
         if fate is Fate.DELIVERED:
             self.permits.release(state, attempt)
@@ -299,11 +301,14 @@ class Attempts:
                 metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
         return event
 
-    def _heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
+    def _heard(self, state: TargetState, delivery: Delivery, event: SharedEvent, outcome: Outcome) -> None:
         """What an attempt says of the target's speed, whatever becomes of the event."""
         now = self._clock()
         took_s = now - delivery.started_at
         metrics.SEND_SECONDS.observe(took_s)
+        if state.recent is None:
+            state.recent = Recent()
+        state.recent.attempt(self._clock_us(), event.event, delivery.failures + 1, took_s, outcome)
         if delivery.failures:
             metrics.RETRIES.inc()
         slow = not outcome.answered or took_s > limits.SLOW_AFTER_S
@@ -318,6 +323,8 @@ class Attempts:
             took_s = (now_us - event.append_time_us) / 1e6
             metrics.DELIVERY_SECONDS.observe(took_s)
             state.seconds.observe(took_s)
+            if state.recent is not None:
+                state.recent.delivered(now_us, took_s)
             self._owner.end(state, delivery, "delivered")
 
     def _split(self, state: TargetState, members: Members) -> None:
@@ -336,6 +343,8 @@ class Attempts:
             state.deliveries.failed(delivery)
             metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
             state.counts.attempts_failed += 1
+            if state.recent is not None:
+                state.recent.failed(self._clock_us())
             if decision.fate is Fate.AGAIN:
                 pause_s = max(pause_s, decision.pause_s)
                 results.append((delivery, ""))

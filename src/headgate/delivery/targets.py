@@ -10,6 +10,7 @@ from headgate.delivery.attempt_service import Recipient
 from headgate.delivery.circuit import Subscriber
 from headgate.delivery.cursors import TargetCursor, Tried
 from headgate.delivery.lifecycle import BACKING_OFF, READING_KEY, Delivery, TargetDeliveries
+from headgate.delivery.recent import Recent
 from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate_api.limits import RATE_WINDOW_S
@@ -90,6 +91,7 @@ class TargetState:
     subscriber: Subscriber
     deliveries: TargetDeliveries = field(default_factory=TargetDeliveries)
     counts: TargetCounts = field(default_factory=TargetCounts)
+    recent: Recent | None = None  # None until the first attempt
     gathering: asyncio.TimerHandle | None = None  # the timer of a batch that waits for events
     ripe: bool = False  # whether the batch has waited for long enough
     lag: Lag | None = None  # what it has not read; None when it reads along

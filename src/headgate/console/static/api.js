@@ -1,5 +1,5 @@
 /** The public API: requests with the user's token, errors with their hints, and answers that never end. */
-import { set } from "./store.js";
+import { current, set } from "./store.js";
 
 export const OWN = "/apis/headgate.dev/v1";
 export const EVENTING = "/apis/eventing.knative.dev/v1";
@@ -36,8 +36,11 @@ async function failure(response) {
   }
 }
 
-/** Nobody answered. */
-export const gone = () => new ApiError(0, { message: "the server does not answer", hint: "is it running? The page asks again" });
+/** Nobody answered: what the page shows is old from now on. */
+export function gone() {
+  if (!current().silentSince) set({ silentSince: Date.now() });
+  return Object.assign(new ApiError(0, { message: "the server does not answer", hint: "is it running? The page asks again" }), { isGone: true });
+}
 
 async function answer(method, path, { body, type = JSON_TYPE, accept = JSON_TYPE, signal } = {}) {
   const headers = { accept };
@@ -50,6 +53,7 @@ async function answer(method, path, { body, type = JSON_TYPE, accept = JSON_TYPE
   } catch (error) {
     throw signal?.aborted ? error : gone();
   }
+  if (current().silentSince) set({ silentSince: 0 });
   if (response.status === 401) set({ mustSignIn: true });
   if (!response.ok) throw await failure(response);
   return response;

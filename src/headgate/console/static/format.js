@@ -40,6 +40,20 @@ export function duration(seconds) {
   return seconds >= 1 ? `${seconds.toFixed(2)} s` : `${ms >= 100 ? Math.round(ms) : ms.toFixed(1)} ms`;
 }
 
+/** A time between two things: `76 ms`, `1.2 s`, `3 min`, `2 h`, `4 d`. */
+export function span(ms) {
+  const [size, unit] = [[864e5, "d"], [36e5, "h"], [6e4, "min"], [1e3, "s"]].find(([one]) => ms >= one) ?? [1, "ms"];
+  const number = ms / size;
+  return `${unit === "s" && number < 10 ? number.toFixed(1).replace(".0", "") : Math.round(number)} ${unit}`;
+}
+
+/** Members of a list by a key, in the order in which the keys come first. */
+export function groupedBy(list, keyOf) {
+  const groups = new Map();
+  for (const one of list) groups.set(keyOf(one), [...(groups.get(keyOf(one)) ?? []), one]);
+  return groups;
+}
+
 /** The filter of a trigger or subscription in one line. */
 export function filterText({ filter, filters }) {
   if (filters?.length) return JSON.stringify(filters.length === 1 ? filters[0] : filters);

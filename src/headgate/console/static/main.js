@@ -4,7 +4,7 @@ import { listen } from "./keyboard.js";
 import { Problem } from "./parts/basics.js";
 import { follow } from "./router.js";
 import { Shell } from "./shell.js";
-import { comesFromProvider, learnUser, returnFromProvider } from "./sign_in.js";
+import { comesFromProvider, returnFromProvider, signInAgain } from "./sign_in.js";
 import { notify, set } from "./store.js";
 import { rememberedTheme } from "./theme.js";
 import { html, render } from "./ui.js";
@@ -21,7 +21,7 @@ async function start() {
   }
   try {
     if (comesFromProvider()) await returnFromProvider();
-    else await learnUser();
+    else await signInAgain();
   } catch (error) {
     if (error.status !== 401) notify(error.message);
   }

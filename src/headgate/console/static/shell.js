@@ -1,16 +1,18 @@
 /** The frame around every page: navigation, namespace, user, colours, help. */
 import { PAGES } from "./keyboard.js";
-import { Icon, Dialog, Empty } from "./parts/basics.js";
+import { Ago, Dialog, Empty, Icon, PageHead } from "./parts/basics.js";
 import { Brokers, BrokerPage } from "./pages/brokers.js";
 import { Catalogue } from "./pages/catalogue.js";
 import { DeadLetters } from "./pages/dead_letters.js";
 import { EventPage } from "./pages/event.js";
 import { Events } from "./pages/events.js";
+import { NewTrigger } from "./pages/new_trigger.js";
 import { Overview } from "./pages/overview.js";
 import { Playground } from "./pages/playground.js";
 import { SignIn } from "./pages/sign_in.js";
 import { Subscriptions, SubscriptionPage } from "./pages/subscriptions.js";
-import { NewTrigger, TriggerPage, Triggers } from "./pages/triggers.js";
+import { TriggerPage } from "./pages/trigger.js";
+import { Triggers } from "./pages/triggers.js";
 import { go, link, parse, refine, useRoute } from "./router.js";
 import { signOut } from "./sign_in.js";
 import { set, useStore } from "./store.js";
@@ -40,6 +42,7 @@ export function Shell() {
   const user = useStore((state) => state.user);
   const isHelpOpen = useStore((state) => state.isHelpOpen);
   const notice = useStore((state) => state.notice);
+  const silentSince = useStore((state) => state.silentSince);
   const route = useRoute();
   const main = useRef(null);
   const place = [route.page, ...route.segments].join("/");
@@ -53,13 +56,16 @@ export function Shell() {
   return html`${mustSignIn && html`<${SignIn} />`}
     <div class="shell" key=${user} hidden=${mustSignIn}>
       <${Navigation} main=${main} page=${WIDE[route.page] ?? route.page} namespace=${route.query.namespace ?? ""} />
-      <main ref=${main} tabindex="-1" class="page-${route.page}"><${View} key=${place} route=${route} /></main>
+      <main ref=${main} tabindex="-1" class=${`page-${route.page} ${silentSince ? "stale" : ""}`}>${silentSince > 0 && html`<${Silence} since=${silentSince} />`}<${View} key=${place} route=${route} /></main>
     </div>
     <div class="notice" role="status">${notice?.text}</div>
     ${isHelpOpen && html`<${Help} />`}`;
 }
 
-const NotFound = () => html`<${Empty} title="There is no such page"><a href=${link(["overview"])}>To the overview</a><//>`;
+const Silence = ({ since }) =>
+  html`<p class="silence" role="alert">The server has not answered since ${new Date(since).toLocaleTimeString("en-GB")} (<${Ago} time=${new Date(since).toISOString()} />). What is shown is from before; the page asks again.</p>`;
+
+const NotFound = () => html`<${PageHead} title="Not found" /><${Empty} title="There is no such page"><a href=${link(["overview"])}>To the overview</a><//>`;
 
 function Navigation({ page, namespace, main }) {
   return html`<aside class="side">

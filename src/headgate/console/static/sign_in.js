@@ -1,10 +1,29 @@
-/** Signing in: OpenID Connect's code flow with PKCE, or a pasted token. No cookie is set, and no token is stored. */
+/** Signing in: OpenID Connect's code flow with PKCE, or a pasted token. No cookie is set. A token is kept for the tab on request. */
 import { get, OWN, post, useToken } from "./api.js";
 import { forgetRights } from "./rights.js";
 import { current, set } from "./store.js";
 
 const PENDING = "headgate-sign-in"; // what must outlive the way to the provider and back: no token
+const KEPT = "headgate-token"; // only where its user has asked for it; the tab forgets it when it is closed
 const SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+/** What the tab keeps, in a browser that keeps anything. */
+function keep(token) {
+  try {
+    if (token) sessionStorage.setItem(KEPT, token);
+    else sessionStorage.removeItem(KEPT);
+  } catch {
+    // it holds until the page is left
+  }
+}
+
+function kept() {
+  try {
+    return sessionStorage.getItem(KEPT);
+  } catch {
+    return null;
+  }
+}
 
 const base64url = (bytes) =>
   btoa(String.fromCharCode(...new Uint8Array(bytes)))
@@ -22,10 +41,10 @@ async function provider() {
 }
 
 /** Sends the browser to the provider. */
-export async function goToProvider() {
+export async function goToProvider(isKept) {
   const { authorization_endpoint: endpoint } = await provider();
   const [verifier, state, nonce] = [random(), random(), random()];
-  sessionStorage.setItem(PENDING, JSON.stringify({ verifier, state, nonce, hash: location.hash }));
+  sessionStorage.setItem(PENDING, JSON.stringify({ verifier, state, nonce, isKept, hash: location.hash }));
   const challenge = base64url(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier)));
   const query = {
     response_type: "code",
@@ -67,25 +86,35 @@ export async function returnFromProvider() {
   const { id_token: token } = await response.json();
   const claims = JSON.parse(atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/")));
   if (claims.nonce !== pending.nonce) throw new Error("the provider's token belongs to another sign-in");
-  await signInWith(token);
+  await signInWith(token, pending.isKept);
 }
 
-/** Makes every request with this token from now on, if the server believes it. */
-export async function signInWith(token) {
+/** Makes every request with this token from now on, if the server believes it; `isKept`: until the tab is closed. */
+export async function signInWith(token, isKept = false) {
   useToken(token.trim());
   forgetRights();
+  keep("");
   try {
     await learnUser();
   } catch (error) {
     useToken("");
     throw error;
   }
+  if (isKept) keep(token.trim());
+}
+
+/** Who the user is, with the token that was kept for this tab, where there is one. */
+export async function signInAgain() {
+  const token = kept();
+  if (token) await signInWith(token, true);
+  else await learnUser();
 }
 
 export function signOut() {
+  keep("");
   useToken("");
   forgetRights();
-  set({ user: "", mustSignIn: true });
+  set({ user: "", mustSignIn: true, draft: {} });
 }
 
 /** Asks who the user is, and which namespaces he may see. */

@@ -13,7 +13,8 @@ import { useEffect, useState } from "./vendor/preact-htm.js";
  * @property {Object<string, Array>} rights What the user may do, by namespace.
  * @property {boolean} isHelpOpen
  * @property {{text: string}|null} notice
- * @property {string} draft YAML that one page gives to the editor of another one.
+ * @property {number} silentSince When the server answered no more (Unix milliseconds); 0 while it does.
+ * @property {Object<string, string>} draft Fields of the form of a new trigger.
  */
 
 /** @type {State} */
@@ -28,7 +29,8 @@ let state = {
   rights: {},
   isHelpOpen: false,
   notice: null,
-  draft: "",
+  silentSince: 0,
+  draft: {},
 };
 const listeners = new Set();
 

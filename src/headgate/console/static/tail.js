@@ -1,22 +1,21 @@
 /** A live tail: reads a broker's events as they come, keeps the newest, and says so some times a second at most. */
 import { lines } from "./api.js";
-import { plain } from "./format.js";
 import { eventsPath } from "./parts/broker_field.js";
 import { searchOf } from "./router.js";
 
 export const KEPT_MAX = 500;
 const KEPT_CHARACTERS_MAX = 32e6; // of all their data
-const PREVIEW_CHARACTERS = 200;
 const TOLD_EVERY_MS = 200;
 const AGAIN_MS = 2000;
 
 /**
  * @typedef {Object} Seen
- * @property {{place: string, event: any, preview: string, characters: number}[]} events The newest first, at most KEPT_MAX.
- * @property {number} taken Events that came.
- * @property {number} scanned Events that the server looked at.
+ * @property {{place: string, event: any, characters: number}[]} events The newest first, at most KEPT_MAX.
+ * @property {number} matched Events that came.
+ * @property {number} scanned Events that the server scanned.
  * @property {number} skipped Chunks that it passed over unread.
- * @property {boolean} isAtEnd Whether everything stored was looked at.
+ * @property {boolean} isAtEnd Whether everything stored was scanned.
+ * @property {string} position Where in every partition the server is.
  * @property {Error|null} error
  */
 
@@ -34,7 +33,7 @@ function kept(events) {
  * @param {AbortSignal} signal
  */
 export async function follow({ broker, from, filter, filterValue }, tell, signal) {
-  const seen = { events: [], taken: 0, scanned: 0, skipped: 0, isAtEnd: false, error: null };
+  const seen = { events: [], matched: 0, scanned: 0, skipped: 0, isAtEnd: false, position: "", error: null };
   const before = { scanned: 0, skipped: 0 };
   const reached = new Map(); // by partition: the offset of the last event that came
   const isNew = (position) => {
@@ -66,15 +65,15 @@ export async function follow({ broker, from, filter, filterValue }, tell, signal
             const { hgposition, ...event } = value;
             if (!isNew(hgposition)) continue; // it had come when the connection broke
             const text = event.data === undefined ? (event.data_base64 ?? "") : JSON.stringify(event.data);
-            found.push({ place: hgposition, event, preview: plain(text.slice(0, PREVIEW_CHARACTERS)), characters: text.length });
+            found.push({ place: hgposition, event, characters: text.length });
           } else if (value.progress) {
-            place = value.progress.position;
+            place = seen.position = value.progress.position;
             seen.scanned = before.scanned + value.progress.eventsScanned;
             seen.skipped = before.skipped + value.progress.chunksSkipped;
             seen.isAtEnd = value.progress.atEnd;
           } else if (value.error) throw Object.assign(new Error(value.error.message ?? value.error), { isFinal: true });
         }
-        seen.taken += found.length;
+        seen.matched += found.length;
         if (found.length) seen.events = kept([...found.reverse(), ...seen.events]);
         soon();
       }

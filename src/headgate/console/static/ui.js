@@ -13,10 +13,10 @@ export { html, render, useCallback, useEffect, useMemo, useRef, useState };
  * What the API says at a path, asked again every `everyMs` as long as the page is looked at.
  * @param {string|null} path null: nothing is asked.
  * @param {Object<string, string|number|undefined>} query
- * @param {{everyMs?: number, keep?: boolean}} options keep: show the old answer until that of another query is there.
+ * @param {{everyMs?: number, keep?: boolean, accept?: string}} options keep: show the old answer until that of another query is there.
  * @returns {{data: any, error: Error|null, reload: () => void, isOld: boolean}}
  */
-export function useData(path, query = {}, { everyMs = 0, keep = false } = {}) {
+export function useData(path, query = {}, { everyMs = 0, keep = false, accept } = {}) {
   const key = path === null ? null : path + searchOf(query);
   const [answer, setAnswer] = useState({ key: null, data: null, error: null });
   const [round, setRound] = useState(0);
@@ -32,7 +32,7 @@ export function useData(path, query = {}, { everyMs = 0, keep = false } = {}) {
       const patience = setTimeout(end, ANSWER_MS_MAX);
       stop.signal.addEventListener("abort", end, { once: true });
       try {
-        const data = await get(key, { signal: late.signal });
+        const data = await get(key, { signal: late.signal, accept });
         setAnswer({ key, data, error: null });
       } catch (error) {
         if (stop.signal.aborted) return;

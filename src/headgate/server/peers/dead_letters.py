@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.deadletters.api import CountsPage, DeadLetterNotFoundError, routes_of
+from headgate.deadletters.api import CountsPage, DeadLetterNotFoundError, counts_bound, routes_of
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import decoded_as, json_response, read_body
 from headgate.objects.api.queries import user_of
@@ -44,6 +44,7 @@ class _Selection(msgspec.Struct, frozen=True):
     after: str = ""
     ceiling: str = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=limits.DEADLETTER_PAGE_MAX)] = limits.DEADLETTER_PAGE_MAX
+    newest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ class DeadLettersFront:
         found = await self._pages(request, query, selection, selection.limit)
         if isinstance(found, Response):
             return found
-        ids = merge(*([(item["id"], number) for item in one["items"]] for number, one in found.answers.items()))
+        own_ids = ([(item["id"], number) for item in one["items"]] for number, one in found.answers.items())
+        ids = merge(*own_ids, reverse=selection.newest)
         page = list(islice(ids, selection.limit))
         items = {(item["id"], number): item for number, one in found.answers.items() for item in one["items"]}
         taken: dict[int, int | None] = {}
@@ -104,7 +106,8 @@ class DeadLettersFront:
         answers = await self._group.ask_all(DispatcherQuestion.of(request))
         if (refused := refusal(answers)) is not None:
             return refused
-        return json_response(CountsPage.joined([msgspec.json.decode(one.body, type=CountsPage) for one in answers]))
+        pages = [msgspec.json.decode(one.body, type=CountsPage) for one in answers]
+        return json_response(CountsPage.joined(pages, counts_bound(request)))
 
     async def _known(self, request: Request) -> Response:
         body = await read_body(request)

@@ -26,6 +26,7 @@ from starlette.routing import Route
 from headgate.deadletters.api import CountsPage
 from headgate.deadletters.store import counts_of
 from headgate.delivery.events import Events
+from headgate.delivery.recent import RecentAttempt, TargetCourse
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
 from headgate.objects.api.http import JSON, in_thread, json_response
@@ -58,7 +59,8 @@ class TargetStats(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """The counters of one trigger since `since` (RFC 3339); see `delivery.counts.TargetCounts`.
 
     `rate` is deliveries a second in the last minute, `backlog` those in memory, `lagging` whether the outbox has more,
-    `circuit` `closed` or `open`. `oldest_undelivered` is when the oldest event in memory was stored.
+    `circuit` `closed` or `open`. `oldest_undelivered` is when the oldest event in memory was stored. The answer for one
+    trigger alone has its last attempts, the newest first, and the course of its numbers.
     """
 
     delivered: int
@@ -72,6 +74,8 @@ class TargetStats(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     circuit: str
     since: str
     oldest_undelivered: str = ""
+    attempts: list[RecentAttempt] = []
+    course: TargetCourse | None = None
 
 
 class StatsReply(msgspec.Struct, frozen=True):
@@ -118,6 +122,7 @@ class TargetStatsApi:
         self._scheduler = scheduler
         self._events = events
         self._dead_letters = dead_letters
+        self._clock_us = clock_us
         self._since = rfc3339.text(clock_us())
 
     def routes(self) -> Iterator[Route]:
@@ -134,7 +139,18 @@ class TargetStatsApi:
         names = {target.name for target in found if target is not None and target.name.startswith(within)}
         if "name" in given:
             names &= {f"{within}{given['name']}"}
-        return json_response(await _stats_of(self._scheduler, self._events, names, self._since))
+        reply = await _stats_of(self._scheduler, self._events, names, self._since)
+        return json_response(self._with_recent(reply) if "name" in given else reply)
+
+    def _with_recent(self, reply: StatsReply) -> StatsReply:
+        """With what is remembered of the triggers' attempts."""
+        now_us = self._clock_us()
+        items = dict(reply.items)
+        for name, state in self._scheduler.states_of(reply.items).items():
+            if (recent := state.recent) is not None:
+                more = {"attempts": recent.attempts(), "course": recent.course(now_us)}
+                items[name] = msgspec.structs.replace(items[name], **more)
+        return StatsReply(reply.since, items)
 
     async def _undelivered(self, request: Request) -> Response:
         namespace: str | None = request.path_params.get("namespace")

@@ -1,14 +1,16 @@
 /** Brokers: the list, and one of them. */
 import { EVENTING, objectPath, OWN, within } from "../api.js";
 import { count, rate } from "../format.js";
-import { Ago, Choice, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
+import { Ago, Choice, Copy, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
+import { Command, curlOf } from "../parts/command.js";
 import { Conditions } from "../parts/conditions.js";
 import { ObjectEditor } from "../parts/object_editor.js";
+import { SendEvent } from "../parts/send_event.js";
 import { Pager, SearchBox, Table, usePages } from "../parts/table.js";
 import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { notify } from "../store.js";
-import { html, useData, useTitle } from "../ui.js";
+import { html, useData, useState, useTitle } from "../ui.js";
 
 const PAGE = 50;
 const EVERY_MS = 3000;
@@ -48,16 +50,19 @@ export function BrokerPage({ route }) {
   const path = objectPath(EVENTING, namespace, "brokers", name);
   const object = useData(path, {}, { everyMs: EVERY_MS });
   const summary = useData(`${path}/stats`, {}, { everyMs: EVERY_MS });
+  const [isSending, setSending] = useState(false);
   useTitle(name);
   const broker = object.data;
   const above = html`<a href=${link(["brokers"], { namespace })}>Brokers</a><span aria-hidden="true">/</span><a href=${link(["brokers"], { namespace })}>${namespace}</a>`;
   return html`<${PageHead} title=${name} above=${above} status=${!summary.error && summary.data && html`<${Ready} ...${summary.data} />`}>
       ${may("get", "brokers/catalogue", GROUP) && html`<a class="button" href=${link(["catalogue"], { broker: `${namespace}/${name}` })}>Catalogue</a>`}
+      ${may("create", "brokers/events", GROUP) && html`<button type="button" onClick=${() => setSending(true)}>Send a test event…</button>`}
       ${may("get", "brokers/events", GROUP) && html`<a class="button" href=${link(["events"], { broker: `${namespace}/${name}` })}>Look at its events</a>`}
     <//>
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(one) => refine({ tab: one })} />
     <${Problem} error=${object.error} />
     ${broker && tab === "overview" && html`<${BrokerOverview} broker=${broker} summary=${summary.data} />`}
+    ${isSending && html`<${SendEvent} broker=${`${namespace}/${name}`} onClose=${() => setSending(false)} />`}
     ${broker && tab === "yaml" && html`<${ObjectEditor} root=${EVENTING} plural="brokers" namespace=${namespace} object=${broker} canWrite=${may("update", "brokers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}`;
 }
 
@@ -73,7 +78,8 @@ function BrokerOverview({ broker, summary }) {
       <${Panel} title="Conditions"><${Conditions} of=${status.conditions} /><//>
       <div>
         <${Panel} title="Send events here">
-          <pre class="block">${`curl -i ${status.address?.url ?? "…"} \\\n  -H 'ce-specversion: 1.0' -H 'ce-id: 1' -H 'ce-source: /me' \\\n  -H 'ce-type: order.paid' -H 'content-type: application/json' \\\n  -d '{"total": 120}'`}</pre>
+          <p class="with-copy"><code>${status.address?.url ?? "It has no address yet."}</code>${status.address && html`<${Copy} text=${status.address.url} what="the broker's URL" />`}</p>
+          ${status.address && html`<${Command} text=${curlOf(status.address.url)} what="the command that sends an event" />`}
         <//>
         <${Panel} title="Log">
           <${Facts} of=${[

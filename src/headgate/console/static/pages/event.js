@@ -1,54 +1,17 @@
-/** One event's life: stored, matched, each attempt; and for every trigger that did not get it, why not. */
+/** One event's life: stored, matched, each attempt, and how that ended, for every trigger; or why a trigger did not get it. */
 import { EVENTING, objectPath } from "../api.js";
-import { plain } from "../format.js";
+import { counted, groupedBy, plain } from "../format.js";
 import { toPlayground } from "../handover.js";
-import { Clock, Empty, PageHead, Panel, Problem, Status } from "../parts/basics.js";
+import { Clock, Copy, Empty, Fold, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { EventCard } from "../parts/code.js";
 import { FilterTrace } from "../parts/filter_trace.js";
+import { endOf, Lanes, lanesOf } from "../parts/lanes.js";
 import { link } from "../router.js";
 import { html, useData, useEffect, useState, useTitle } from "../ui.js";
 
 const EVERY_MS = 2000;
-/** How a delivery ended, by its result. */
-const ENDS = {
-  delivered: ["good", "Delivered"],
-  filtered: ["idle", "Filter is false"],
-  error: ["warn", "Filter is an error"],
-  dead_lettered: ["bad", "Given up, a dead letter"],
-  failed: ["bad", "Given up and dropped"],
-  expired: ["bad", "Too old, dropped"],
-  lost: ["bad", "The log had lost it"],
-  gone: ["idle", "The trigger was gone"],
-  foreign: ["idle", "Of another broker"],
-};
-const FATES = {
-  ended: ["idle", "ended"],
-  undelivered: ["busy", "under way"],
-  "dead-letter": ["bad", "dead letter"],
-  "filter-false": ["idle", "filter is false"],
-  "filter-error": ["warn", "filter is an error"],
-  "changed-since": ["warn", "filter changed since"],
-  "created-later": ["idle", "made later"],
-  "not-ready": ["warn", "was not Ready"],
-  "not-matched-yet": ["busy", "not matched yet"],
-};
+const NEW_MS = 60_000; // so long attempts of an event may still come, and it is found without a search
 const EVALUATED = new Set(["filter-false", "filter-error", "changed-since"]);
-const isGood = (status) => status >= 200 && status < 300;
-
-/** The tone of a line of the timeline. */
-function toneOf({ what, status, origin, result, verdict }) {
-  if (what === "attempt") return !isGood(status) ? "bad" : origin === "dead-letter" ? "warn" : "good";
-  if (what === "dead-letter") return "bad";
-  if (what === "ended") return ENDS[result]?.[0] ?? "idle";
-  if (what === "matched") return verdict === "error" ? "warn" : "busy";
-  return "idle";
-}
-
-const VERDICTS = { candidate: "Candidate", error: "Filter is an error" };
-/** What happened, in a word: what the matcher leaves open is not matched yet, and a no of the filter is no end. */
-const wordOf = ({ what, result, verdict }) => (what === "ended" && ENDS[result]?.[1]) || (what === "matched" && VERDICTS[verdict]) || NAMES[what] || what;
-
-const NAMES = { stored: "Stored", matched: "Matched", attempt: "Attempt", ended: "Ended", "dead-letter": "Dead letter", related: "Related" };
 
 export function EventPage({ route }) {
   const [namespace, broker, id] = route.segments;
@@ -57,24 +20,19 @@ export function EventPage({ route }) {
   const [after, setAfter] = useState("");
   const [isSearched, setSearched] = useState(false);
   const { data, error } = useData(`${path}/timeline`, { id, source, next, after }, { everyMs: isSearched ? 0 : EVERY_MS });
-  useEffect(() => setSearched(Boolean(data?.next)), [data]); // a search of the log is not made again and again
+  useEffect(() => {
+    const isNew = Date.now() - Date.parse(data?.trace?.event?.stored) < NEW_MS;
+    setSearched(Boolean(data?.next) && !isNew); // a search of the log is not made again and again
+  }, [data]);
   useTitle(`Event ${id}`);
   const event = data?.trace?.event?.event;
   const above = html`<a href=${link(["events"], { broker: `${namespace}/${broker}`, namespace: route.query.namespace })}>Events</a><span aria-hidden="true">/</span><a href=${link(["brokers", namespace, broker])}>${namespace}/${broker}</a>`;
-  return html`<${PageHead} title=${plain(id)} above=${above}>
+  return html`<${PageHead} title=${plain(id)} above=${above} status=${html`<${Copy} text=${id} what="the id" />`}>
       ${event && html`<button type="button" onClick=${() => toPlayground({ filter: { cel: "true" } }, [event])}>Open in the playground</button>`}
     <//>
     <${Problem} error=${error} />
     ${data && !event && html`<${Missing} data=${data} route=${route} />`}
-    ${event && html`<div class="columns wide-left">
-      <div>
-        <${Panel} title="What happened"><${Timeline} lines=${data.timeline} path=${[namespace, broker]} /><//>
-        <${Panel} title="Every trigger of the broker"><${Fates} namespace=${namespace} id=${id} source=${event.source} triggers=${data.triggers ?? []} />
-          ${data.after && html`<button type="button" onClick=${() => setAfter(data.after)}>The next triggers</button>`}
-        <//>
-      </div>
-      <${Panel} title="The event" aside=${`partition ${data.trace.event.partition}, offset ${data.trace.event.offset}`}><${EventCard} event=${event} /><//>
-    </div>`}`;
+    ${event && html`<${Life} data=${data} namespace=${namespace} broker=${broker} onAfter=${setAfter} />`}`;
 }
 
 const Missing = ({ data, route }) =>
@@ -83,46 +41,44 @@ const Missing = ({ data, route }) =>
         <p>The log was searched back to ${data.searchedTo}.</p>
         <a class="button" href=${link(["events", ...route.segments], { ...route.query, next: data.next })}>Search on</a>
       <//>`
-    : html`<${Empty} icon="search" title="This event is not in the log">It was never accepted, or retention has taken it.<//>`;
+    : html`<${Empty} icon="search" title="This event is not in the log">It was never stored, or retention has taken it.<//>`;
 
-const Timeline = ({ lines, path }) =>
-  html`<ol class="timeline">
-    ${lines.map(
-      (one, index) => html`<li key=${index} class=${toneOf(one)}>
-        <${Clock} time=${one.time} />
-        <div>
-          <p class="what"><${Status} tone=${toneOf(one)}>${wordOf(one)}${one.attempt ? ` ${one.attempt}` : ""}<//>
-            ${one.name && html` <a href=${link([one.kind === "Subscription" ? "subscriptions" : "triggers", ...one.name.split("/")])}>${one.name}</a>`}
-            ${one.event && html` <a href=${link(["events", ...path, one.event.id], { source: one.event.source })}>${plain(one.event.type)} ${plain(one.event.id)}</a>`}
-            ${one.deadLetter > 0 && html` <a href=${link(["dead-letters"], { namespace: one.name.split("/")[0], letter: one.deadLetter })}>look at it</a>`}
-          </p>
-          <p class="muted">${one.says.replace(/^(?:stored|attempt \d+|matched for [^:]*): /, "")}</p>
-        </div>
-      </li>`,
-    )}
-  </ol>`;
+function Life({ data, namespace, broker, onAfter }) {
+  const { event, partition, offset } = data.trace.event;
+  const stored = data.timeline.find((one) => one.what === "stored");
+  const related = data.timeline.filter((one) => one.what === "related");
+  const { lanes, others } = lanesOf(data);
+  return html`<${Panel} title="What became of it" aside=${html`stored <${Clock} time=${stored.time} />`}>
+      ${lanes.length ? html`<${Lanes} lanes=${lanes} storedAt=${Date.parse(stored.time)} />` : html`<p class="muted">No trigger and no subscription had a delivery of it.</p>`}
+      <${Others} namespace=${namespace} id=${event.id} source=${event.source} triggers=${others} />
+      ${data.after && html`<p><button type="button" onClick=${() => onAfter(data.after)}>Further triggers of the broker</button></p>`}
+    <//>
+    ${related.length > 0 && html`<${Panel} title="Events of the same tree"><ul class="plain-list">${related.map((one) => html`<li key=${one.event.id + one.event.source}><${Clock} time=${one.time} /> <a href=${link(["events", namespace, broker, one.event.id], { source: one.event.source })}>${plain(one.event.type)} ${plain(one.event.id)}</a> <span class="muted">${plain(one.says.split(": ").pop())}</span></li>`)}</ul><//>`}
+    <${Panel} title="The event" aside=${`partition ${partition}, offset ${offset}`}><${EventCard} event=${event} /><//>`;
+}
 
-function Fates({ namespace, id, source, triggers }) {
-  const [opened, setOpened] = useState("");
-  if (!triggers.length) return html`<p class="muted">The broker has no triggers.</p>`;
-  return html`<ul class="fates">
-    ${triggers.map((one) => {
-      const [tone, word] = ENDS[one.result] ?? FATES[one.fate] ?? ["idle", one.fate];
-      const canExplain = EVALUATED.has(one.fate);
-      const head = html`<${Status} tone=${tone}>${word}<//> <span class="name">${one.trigger}</span> <span class="muted">${one.message}</span>`;
-      return html`<li key=${one.trigger}>
-        ${canExplain
-          ? html`<button type="button" class="fate" aria-expanded=${opened === one.trigger ? "true" : "false"} onClick=${() => setOpened(opened === one.trigger ? "" : one.trigger)}>${head}</button>`
-          : html`<div class="fate">${head}</div>`}
-        ${opened === one.trigger && html`<${WhyNot} namespace=${namespace} trigger=${one.trigger.split("/").pop()} id=${id} source=${source} />`}
-      </li>`;
-    })}
+/** Triggers without a delivery of it: a line for each reason, and behind it which they are. */
+function Others({ namespace, id, source, triggers }) {
+  const groups = [...groupedBy(triggers, (one) => endOf(one)[1])].map(([words, members]) => ({ tone: endOf(members[0])[0], words, members }));
+  return html`<ul>
+    ${groups.map(({ tone, words, members }) => html`<${Fold} key=${words} head=${html`<${Status} tone=${tone}>${words}<//> <span class="muted">${members.length === 1 ? members[0].trigger : counted(members.length, "trigger")}</span>`}>
+      <ul>${members.map((one) => html`<${Member} key=${one.trigger} one=${one} namespace=${namespace} id=${id} source=${source} isAlone=${members.length === 1} />`)}</ul>
+    <//>`)}
   </ul>`;
 }
 
+function Member({ one, namespace, id, source, isAlone }) {
+  const [isOpen, setOpen] = useState(isAlone);
+  const trigger = one.trigger.split("/").pop();
+  return html`<li>
+    <a class="name" href=${link(["triggers", namespace, trigger])}>${trigger}</a> <span class="muted">${plain(one.message)}</span>
+    ${EVALUATED.has(one.fate) && !isAlone && html` <button type="button" class="link" aria-expanded=${isOpen ? "true" : "false"} aria-label=${`Why, for ${trigger}`} onClick=${() => setOpen(!isOpen)}>Why?</button>`}
+    ${EVALUATED.has(one.fate) && isOpen && html`<${Why} namespace=${namespace} trigger=${trigger} id=${id} source=${source} />`}
+  </li>`;
+}
+
 /** The filter of one trigger on the event, part by part. */
-function WhyNot({ namespace, trigger, id, source }) {
+function Why({ namespace, trigger, id, source }) {
   const { data, error } = useData(`${objectPath(EVENTING, namespace, "triggers", trigger)}/why`, { id, source });
-  return html`<${Problem} error=${error} />${data?.trace && html`<${FilterTrace} text=${data.trace.cel} trace=${data.trace} />`}
-    <p><a href=${link(["triggers", namespace, trigger])}>To the trigger</a></p>`;
+  return html`<${Problem} error=${error} />${data?.trace && html`<${FilterTrace} text=${data.trace.cel} trace=${data.trace} />`}`;
 }

@@ -1,10 +1,10 @@
 /** Overview: what is going on, and what needs attention. */
 import { OWN, within } from "../api.js";
-import { count, counted, duration, rate } from "../format.js";
-import { Ago, Empty, PageHead, Panel, Problem, Status, Tile } from "../parts/basics.js";
-import { toneOf } from "../parts/conditions.js";
+import { count, counted, duration, groupedBy, rate } from "../format.js";
+import { Ago, Empty, Fold, PageHead, Panel, Problem, Status, Tile } from "../parts/basics.js";
+import { FirstSteps } from "../parts/command.js";
+import { inWords, toneOf } from "../parts/conditions.js";
 import { Chart } from "../parts/chart.js";
-import { Table } from "../parts/table.js";
 import { link } from "../router.js";
 import { html, useData, useMemo, useTitle } from "../ui.js";
 
@@ -14,20 +14,14 @@ const PAGES = { Trigger: "triggers", Broker: "brokers", Subscription: "subscript
 const place = ({ kind, namespace, name }) =>
   kind === "DeadLetters" ? link(["dead-letters"], { namespace, trigger: name }) : PAGES[kind] && link([PAGES[kind], namespace, name]);
 
-const COLUMNS = [
-  { name: "What", show: (one) => html`<${Status} tone=${one.kind === "DeadLetters" ? "warn" : (toneOf(one.severity) ?? "bad")}>${one.reason || one.type}<//>` },
-  { name: "Where", show: (one) => html`${place(one) ? html`<a class="name" href=${place(one)}>${one.name}</a>` : one.name} <span class="muted">${one.namespace} · ${one.kind === "DeadLetters" ? "dead letters" : one.kind}</span>` },
-  { name: "Why", kind: "fill", show: (one) => one.message },
-  { name: "Since", kind: "number", show: (one) => html`<${Ago} time=${one.since} />` },
-];
-
 export function Overview({ route }) {
   const { namespace } = route.query;
   const { data, error } = useData(within(OWN, namespace, "summary"), {}, { everyMs: EVERY_MS });
   useTitle("Overview");
   return html`<${PageHead} title="Overview" status=${error ? html`<${Status} tone="warn">Not known now<//>` : data && html`<${Status} tone=${data.ready ? "good" : "bad"}>${data.ready ? "Every part is ready" : "Not every part is ready"}<//>`} />
     <${Problem} error=${error} />
-    ${data && html`<${Numbers} of=${data} namespace=${namespace} /><${Charts} history=${data.history} />${!error && html`<${Attention} of=${data} /><${Parts} parts=${data.parts} />`}`}`;
+    ${data && !data.objects.triggers && !data.objects.subscriptions && html`<${FirstSteps} />`}
+    ${data && html`<${Numbers} of=${data} namespace=${namespace} /><${Charts} history=${data.history} /><${Attention} of=${data} />${!error && html`<${Parts} parts=${data.parts} />`}`}`;
 }
 
 const Numbers = ({ of: { rates, latency, backlog, objects, deadLetters }, namespace }) =>
@@ -61,10 +55,20 @@ function Charts({ history }) {
   </div>`;
 }
 
+/** Equal troubles of the same kind of object, the largest groups first. */
+const grouped = (attention) =>
+  [...groupedBy(attention, (one) => `${one.kind} ${one.type} ${one.reason}`)].sort(([, a], [, b]) => b.length - a.length);
+
+const nounOf = ({ kind }) => (kind === "DeadLetters" ? "trigger" : kind.toLowerCase());
+const wordsOf = (one) => (one.kind === "DeadLetters" ? "Dead letters are kept" : inWords({ ...one, status: "False" }));
+const newest = (members) => members.map((one) => one.since).filter(Boolean).sort().at(-1);
+
 const Attention = ({ of: { attention, attentionTotal } }) =>
   html`<${Panel} title="Needs attention" aside=${attention.length < attentionTotal ? `${count(attention.length)} of ${count(attentionTotal)}` : attentionTotal ? count(attentionTotal) : ""}>
     ${attention.length
-      ? html`<${Table} label="Needs attention" columns=${COLUMNS} rows=${attention} keyOf=${(one) => `${one.kind}/${one.namespace}/${one.name}/${one.type}`} />`
+      ? html`<ul>${grouped(attention).map(([key, members]) => html`<${Fold} key=${key} head=${html`<${Status} tone=${members[0].kind === "DeadLetters" ? "warn" : (toneOf(members[0].severity) ?? "bad")}>${wordsOf(members[0])}<//> <span class="muted">${members.length === 1 ? members[0].name : counted(members.length, nounOf(members[0]))}</span><span class="muted since">${newest(members) && html`<${Ago} time=${newest(members)} />`}</span>`}>
+          <ul>${members.map((one) => html`<li key=${`${one.namespace}/${one.name}`}>${place(one) ? html`<a class="name" href=${place(one)}>${one.name}</a>` : html`<span class="name">${one.name}</span>`} <span class="muted">${one.namespace}</span> ${one.message}</li>`)}</ul>
+        <//>`)}</ul>`
       : html`<${Empty} title="Nothing needs you">No condition asks for you, and no dead letter is kept.<//>`}
   <//>`;
 

@@ -1,13 +1,14 @@
-/** The playground: a filter, events, and why each is taken or not. All of it is in the address. */
-import { get, OWN, post } from "../api.js";
+/** The playground: a filter, events, and why each is matched or not. All of it is in the address. */
+import { get, OWN } from "../api.js";
+import { copy } from "../clipboard.js";
 import { EVENTS, EXAMPLES, START } from "../examples.js";
 import { count, counted, plain } from "../format.js";
-import { draftOf } from "../handover.js";
 import { packed, unpacked } from "../link_state.js";
 import { BrokerField, lastEvents } from "../parts/broker_field.js";
 import { Dialog, Empty, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { Cel, Difference, EventCard, inOrder } from "../parts/code.js";
 import { FilterTrace } from "../parts/filter_trace.js";
+import { Counts, useVerdicts, VERDICTS } from "../parts/verdicts.js";
 import { go, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { notify, set } from "../store.js";
@@ -15,7 +16,6 @@ import { html, useEffect, useRef, useRested, useState, useTitle } from "../ui.js
 
 const EVENTS_MAX = 100;
 const TRANSFORM = '{"type": ce.type + ".v2", "data": {"id": data.id}}';
-const VERDICTS = { true: ["good", "taken"], false: ["no", "not taken"], error: ["warn", "error"], invalid: ["warn", "no event"] };
 const DECIDERS = {
   matcher: "The matcher decides alone, by a table of all filters.",
   cel: "The matcher finds candidates; cel-cpp decides each.",
@@ -41,32 +41,6 @@ export function eventsOf(text) {
       }
     });
   }
-}
-
-/** Runs the filter on the events whenever they rest; one run at a time, the newest wins. */
-function useVerdicts({ dialect, text, transform, events }) {
-  const [answer, setAnswer] = useState({ key: null, data: null, error: null });
-  const key = useRested(JSON.stringify({ dialect, text, transform, events, explain: true }), 300);
-  useEffect(() => {
-    const stop = new AbortController();
-    let timer = 0;
-    async function run() {
-      try {
-        const data = await post(`${OWN}/filters/test`, key, { signal: stop.signal });
-        setAnswer({ key, data, error: null });
-      } catch (error) {
-        if (stop.signal.aborted) return;
-        if (error.status === 429) timer = setTimeout(run, 1000 * (error.retryAfterSeconds ?? 1));
-        else setAnswer((old) => ({ key, data: error.status ? null : old.data, error }));
-      }
-    }
-    if (JSON.parse(key).text.trim()) run();
-    return () => {
-      stop.abort();
-      clearTimeout(timer);
-    };
-  }, [key]);
-  return answer;
 }
 
 /** A text of somebody else's JSON; what is none has another one instead. */
@@ -103,7 +77,7 @@ export function Playground({ route }) {
 
 function Bench({ dialect, text, transform, events, onChange, namespace }) {
   const may = useRights(namespace);
-  const { data, error } = useVerdicts({ dialect, text, transform, events });
+  const { data, error } = useVerdicts(text.trim() ? { dialect, text, transform, events, explain: true } : null);
   const [dialects, setDialects] = useState([]);
   const [isEditing, setEditing] = useState(false);
   const [opened, setOpened] = useState(0);
@@ -117,21 +91,12 @@ function Bench({ dialect, text, transform, events, onChange, namespace }) {
     onChange({ dialect: name, text: first ? first[1] : "" });
   };
   const makeTrigger = () => {
-    const isJson = /^[[{]/.test(text.trim()) && dialect !== "cel";
-    const value = isJson ? JSON.parse(text) : text;
-    const inFilters = dialects.find((one) => one.name === dialect)?.in.includes("filter") === false;
-    const spec = dialect === "filters" ? { filters: value } : inFilters ? { filters: [{ [dialect]: value }] } : { filter: { [dialect]: value } };
-    set({ draft: draftOf({ namespace, transform, ...spec }) });
+    set({ draft: { dialect, text, transform } });
     go(["new-trigger"], { namespace });
   };
   const share = async () => {
-    try {
-      refine({ s: await packed({ dialect, text, transform, events }) });
-      await navigator.clipboard.writeText(location.href);
-      notify("The link is copied: it holds the filter and the events");
-    } catch {
-      notify("Copy the address of this page: it holds the filter and the events");
-    }
+    refine({ s: await packed({ dialect, text, transform, events }) });
+    await copy(location.href, "The link is copied: it holds the filter and the events");
   };
   return html`<${PageHead} title="Playground">
       <button type="button" onClick=${share}>Copy link</button>
@@ -184,7 +149,7 @@ function EventsBar({ events, counts, namespace, onEvents, onEdit }) {
   return html`<div class="bench-bar">
       <div class="counts" role="status">
         ${counts
-          ? ["true", "false", "error", "invalid"].filter((one) => counts[one]).map((one) => html`<${Status} key=${one} tone=${VERDICTS[one][0]}>${count(counts[one])} ${VERDICTS[one][1]}<//>`)
+          ? html`<${Counts} counts=${counts} />`
           : html`<span class="muted">${counted(events.length, "event")}</span>`}
       </div>
       <div class="actions">
@@ -249,7 +214,7 @@ function Explanation({ cel, dialect, of }) {
       <ul class="plan-rows">
         ${rows.slice(0, 20).map((row, index) => html`<li key=${index}>
           <${Status} tone=${row.verdict === "match" ? "good" : "busy"}>${row.verdict}<//>
-          <span>${row.index.length > 0 ? html`finds <${Cel} text=${row.index.join(" && ")} />` : html`<span class="muted">looks at every event</span>`}
+          <span>${row.index.length > 0 ? html`finds <${Cel} text=${row.index.join(" && ")} />` : html`<span class="muted">scans every event</span>`}
           ${row.compare.length > 0 && html`<br />compares <${Cel} text=${row.compare.join(" && ")} />`}</span>
         </li>`)}
       </ul>

@@ -143,7 +143,7 @@ function Seek({ path, name, onClose }) {
     <p class="muted">earliest, latest, a time such as 2026-01-31T09:30:00Z, or a position such as 0:123</p>
     <label>and there the first event with <input class="mono" placeholder='data.id == 4711' value=${first} onInput=${(event) => setFirst(event.target.value)} /></label>
     <${Problem} error=${error} />
-    ${isBusy && html`<p role="status"><progress max=${progress?.eventsTotal || 1} value=${progress?.eventsScanned || 0}></progress> ${counted(progress?.eventsScanned, "event")} looked at</p>`}
+    ${isBusy && html`<p role="status"><progress max=${progress?.eventsTotal || 1} value=${progress?.eventsScanned || 0}></progress> ${counted(progress?.eventsScanned, "event")} scanned</p>`}
     <div class="dialog-actions">
       ${isBusy ? html`<button type="button" onClick=${() => call("DELETE", `${path}/seek`).catch(setError)}>End the search</button>` : html`<button type="button" onClick=${onClose}>Cancel</button>`}
       <button type="button" class="primary" disabled=${isBusy} onClick=${seek}>Seek</button>

@@ -1,5 +1,6 @@
 /** Small things that every page is made of. */
 import { ago, clock } from "../format.js";
+import { copy } from "../clipboard.js";
 import { html, useEffect, useRef, useState } from "../ui.js";
 
 const ICONS = {
@@ -21,6 +22,9 @@ const ICONS = {
   out: "M10 4H5v16h5M14 8l4 4-4 4M18 12H9",
   next: "M9 5l7 7-7 7",
   back: "M15 5l-7 7 7 7",
+  down: "M5 9l7 7 7-7",
+  copy: "M9 9h11v11H9zM5 15H4V4h11v1",
+  send: "M4 12h15M13 6l6 6-6 6",
 };
 
 export const Icon = ({ name }) =>
@@ -40,6 +44,19 @@ export function Ready({ ready, reason, message, troubles = [] }) {
   return html`<${Status} tone="good">Ready<//>`;
 }
 
+/** A button that copies a text; `what` it is, for who does not see the text. */
+export const Copy = ({ text, what }) =>
+  html`<button type="button" class="bare copy" title=${`Copy ${what}`} aria-label=${`Copy ${what}`} onClick=${() => copy(text)}><${Icon} name="copy" /></button>`;
+
+/** One line of a list, behind which more is. */
+export function Fold({ head, children, label }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<li class="fold">
+    <button type="button" aria-label=${label} aria-expanded=${isOpen ? "true" : "false"} onClick=${() => setOpen(!isOpen)}>${head}<${Icon} name="down" /></button>
+    ${isOpen && html`<div class="folded">${children}</div>`}
+  </li>`;
+}
+
 /** A time: how long ago, and exactly when one points at it. */
 export function Ago({ time }) {
   const [, tick] = useState(0);
@@ -56,7 +73,7 @@ export const Clock = ({ time }) =>
 /** An error with its hint. */
 export const Problem = ({ error, children }) =>
   error &&
-  html`<div class="problem" role="alert">
+  html`<div class=${`problem ${error.isGone ? "gone" : ""}`} role="alert">
     <p class="said">${error.message}</p>
     ${error.caret && html`<pre class="caret">${error.caret}</pre>`}
     ${error.hint && html`<p class="hint">${error.hint}</p>`}

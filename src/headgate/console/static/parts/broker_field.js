@@ -1,9 +1,11 @@
 /** A field for a broker, `namespace/name`, which knows the server's; and the last events of one. */
-import { EVENTING, get, within } from "../api.js";
+import { EVENTING, get, lines, within } from "../api.js";
 import { pathOf, searchOf } from "../router.js";
-import { html, useData, useRested } from "../ui.js";
+import { useStore } from "../store.js";
+import { html, useData, useEffect, useRested, useState } from "../ui.js";
 
 const SHOWN_MAX = 50;
+const CHARACTERS_MAX = 60_000; // of events that are only tried on
 
 export function BrokerField({ value, namespace, onChange }) {
   const search = useRested(value.split("/").pop(), 250);
@@ -18,12 +20,65 @@ export function BrokerField({ value, namespace, onChange }) {
 /** Where a broker's events are. */
 export const eventsPath = (broker) => `${pathOf(...broker.split("/"))}/events`;
 
+const BATCH = "application/cloudevents-batch+json";
+
 /** The place of an event, as numbers. */
 const placeOf = ({ hgposition }) => String(hgposition).split(":").map(Number);
+const newestOf = (found, number) => [...found].sort((a, b) => placeOf(b)[1] - placeOf(a)[1]).slice(0, number).map(({ hgposition, ...event }) => event);
 
 /** The last events of a broker, the newest first. */
-export async function lastEvents(broker, number) {
-  const found = await get(eventsPath(broker) + searchOf({ last: number }), { accept: "application/cloudevents-batch+json" });
-  const newestFirst = found.sort((a, b) => placeOf(b)[1] - placeOf(a)[1]);
-  return newestFirst.slice(0, number).map(({ hgposition, ...event }) => event);
+export const lastEvents = async (broker, number) => newestOf(await get(eventsPath(broker) + searchOf({ last: number }), { accept: BATCH }), number);
+
+/** The same, as they come; null until they are known. Of events with much data there are fewer. */
+export function useLastEvents(broker, number, everyMs) {
+  const [answer, setAnswer] = useState({ broker: "", events: null, error: null });
+  const mustSignIn = useStore((state) => state.mustSignIn);
+  useEffect(() => {
+    if (!broker.includes("/") || mustSignIn) return undefined;
+    const stop = new AbortController();
+    let timer = 0;
+    async function load() {
+      try {
+        const found = await someEvents(`${eventsPath(broker)}${searchOf({ last: number })}`, stop.signal);
+        setAnswer({ broker, events: newestOf(found, number), error: null });
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        setAnswer((old) => ({ broker, events: old.broker === broker ? old.events : null, error }));
+      }
+      if (!stop.signal.aborted) timer = setTimeout(load, document.hidden ? 10 * everyMs : everyMs);
+    }
+    load();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [broker, number, mustSignIn]);
+  return answer.broker === broker ? answer : { events: null, error: null };
+}
+
+/** Events of an answer, as far as it is worth to be loaded. */
+async function someEvents(path, signal) {
+  const found = [];
+  let characters = 0;
+  for await (const values of lines(path, signal)) {
+    found.push(...values.filter((one) => one.specversion));
+    characters = JSON.stringify(found).length;
+    if (characters > CHARACTERS_MAX) break;
+  }
+  return found;
+}
+
+/**
+ * The event at a place of a broker's log (`partition:offset`), such as one that an address names; null until it is known.
+ * `end` is where the log ends, in all partitions: what is read begins there in the others.
+ */
+export function useEventAt(broker, place, end) {
+  const [partition] = place.split(":");
+  const [from] = useState(() => ({}));
+  if (place && end) from[place] ??= end.split(",").map((one) => (one.split(":")[0] === partition ? place : one)).join(",");
+  const { data } = useData(place && end && broker.includes("/") ? eventsPath(broker) : null, { from: from[place], limit: 10 }, { accept: BATCH });
+  const found = data?.find((one) => one.hgposition === place);
+  if (!found) return null;
+  const { hgposition, ...event } = found;
+  return event;
 }

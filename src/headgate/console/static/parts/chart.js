@@ -7,6 +7,7 @@ const HEIGHT = 190;
 const minute = (seconds) => new Date(1000 * seconds).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
 const { uPlot } = globalThis; // index.html loads it: its small build is no module
 const SHOWN_S = 900;
+const SPARSE = 12; // so few values make no line
 const FONT = "11px Inter, sans-serif";
 
 /**
@@ -26,9 +27,9 @@ export function Chart({ label, times, lines, format }) {
         legend: { show: false },
         cursor: { y: false, points: { size: 6 } },
         padding: [8, 8, 0, 0],
-        scales: { x: { range: (_, low, high) => [high - SHOWN_S, high] }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1e-9)] } },
+        scales: { x: { range: (_, low, high) => [high - SHOWN_S, high] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
         axes: [{ ...axis, grid: { show: false }, size: 28, space: 70, incrs: [60, 120, 300], values: (_, ticks) => ticks.map(minute) }, { ...axis, size: 58, values: (_, ticks) => ticks.map(format) }],
-        series: [{}, ...lines.map((one) => ({ label: one.name, stroke: colour(one.tone), width: 1.5, dash: one.dash, spanGaps: true, points: { size: 4 }, fill: one.fill && `${colour(one.tone)}1a` }))],
+        series: [{}, ...lines.map((one) => ({ label: one.name, stroke: colour(one.tone), width: 1.5, dash: one.dash, spanGaps: true, points: { size: 4, show: one.values.filter((value) => value !== null).length < SPARSE }, fill: one.fill && `${colour(one.tone)}1a` }))],
       },
       [times, ...lines.map((one) => one.values)],
       at.current,

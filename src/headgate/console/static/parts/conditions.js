@@ -1,4 +1,5 @@
 /** Conditions of an object in words. */
+import { counted } from "../format.js";
 import { html } from "../ui.js";
 import { Ago, Status } from "./basics.js";
 
@@ -20,12 +21,22 @@ const WORDS = {
   Ordered: ["Its events come in order", "", ""],
   EventPoliciesReady: ["Event policies are in force", "Event policies are not in force", ""],
 };
-/** What is True for a reason of its own. */
+/** What a reason says better than its condition does. */
 const REASONS = {
-  AuthenticationDisabled: "Anybody may send: this server asks nobody who he is",
-  ByPartitionKey: "Events with the same partitionkey come in order, those without one in any order",
-  DefaultAuthorizationMode: "No event policy applies to it",
-  DeadLetterSinkNotConfigured: "It has no dead-letter sink",
+  "False FilterErrors": "The filter is an error for some events",
+  "False StoppedMatching": "The filter has stopped matching",
+  "False AttemptsFail": "The subscriber does not answer",
+  "False EventsRefused": "The subscriber refuses events for good",
+  "False CircuitOpen": "The subscriber does not answer, so attempts are rare",
+  "False UrlRefused": "The subscriber's address is not allowed",
+  "False EventsDropped": "Events were given up and are kept nowhere",
+  "False BrokerDoesNotExist": "Its broker does not exist",
+  "False RefNotResolvable": "What its subscriber refers to has no address",
+  "False FilterInvalid": "The filter is not valid",
+  "True AuthenticationDisabled": "Anybody may send: this server asks nobody who he is",
+  "True ByPartitionKey": "Events with the same partitionkey come in order, those without one in any order",
+  "True DefaultAuthorizationMode": "No event policy applies to it",
+  "True DeadLetterSinkNotConfigured": "It has no dead-letter sink",
 };
 /** What is wrong comes first, then what is about to be right. */
 const sorted = (of) => [...of].sort((a, b) => STATES.indexOf(b.status) % 2 - STATES.indexOf(a.status) % 2 || (b.status === "Unknown") - (a.status === "Unknown"));
@@ -39,11 +50,20 @@ const tone = ({ status, severity }) =>
   status === "True" ? "good" : status === "Unknown" ? "busy" : (toneOf(severity) ?? "bad");
 
 /** The sentence of a condition; its type where none is known. */
-export const inWords = ({ type, status, reason }) => (status === "True" && REASONS[reason]) || WORDS[type]?.[STATES.indexOf(status)] || `${type} is ${status}`;
+export const inWords = ({ type, status, reason }) => REASONS[`${status} ${reason}`] || WORDS[type]?.[STATES.indexOf(status)] || `${type} is ${status}`;
 
-export const Conditions = ({ of = [] }) =>
+/** Those that hold are one line, behind which they are. */
+export function Conditions({ of = [] }) {
+  const all = sorted(of);
+  const held = all.filter((one) => one.status === "True");
+  const others = all.filter((one) => one.status !== "True");
+  return html`${others.length > 0 && html`<${Lines} of=${others} />`}
+    ${held.length > 0 && html`<details class="held"><summary><${Status} tone="good">${others.length ? counted(held.length, "other condition") : counted(held.length, "condition")} ${held.length === 1 ? "holds" : "hold"}<//></summary><${Lines} of=${held} /></details>`}`;
+}
+
+const Lines = ({ of }) =>
   html`<ul class="conditions">
-    ${sorted(of).map(
+    ${of.map(
       (one) => html`<li key=${one.type}>
         <${Status} tone=${tone(one)} title=${one.type}>${inWords(one)}<//>
         <span class="when"><${Ago} time=${one.lastTransitionTime} /></span>

@@ -8,20 +8,25 @@ import { Icon } from "./basics.js";
  * @property {string} name
  * @property {(row: any) => any} show
  * @property {"number"|"fill"|""} [kind]
+ * @property {any} [head] In place of its name.
  */
 
-/** @param {{columns: Column[], rows: any[], keyOf: (row: any) => string, label: string, isOld?: boolean}} given */
-export const Table = ({ columns, rows, keyOf, label, isOld }) =>
+/**
+ * @param {{columns: Column[], rows: any[], keyOf: (row: any) => string, label: string, isOld?: boolean,
+ *   onRow?: (row: any) => void, detail?: (row: any) => any}} given `onRow` hears of a click that meets nothing else in a
+ *   row, and `detail` is what is shown below one.
+ */
+export const Table = ({ columns, rows, keyOf, label, isOld, onRow, detail }) =>
   html`<div class="table ${isOld ? "old" : ""}" tabindex="0" role="group" aria-label=${label}>
     <table>
       <thead>
         <tr>
-          ${columns.map((one) => html`<th key=${one.name} scope="col" class=${one.kind ?? ""}>${one.name || html`<span class="unseen">Selection</span>`}</th>`)}
+          ${columns.map((one) => html`<th key=${one.name} scope="col" class=${one.kind ?? ""}>${one.head ?? (one.name || html`<span class="unseen">Selection</span>`)}</th>`)}
         </tr>
       </thead>
       <tbody>
         ${rows.map(
-          (row) => html`<tr key=${keyOf(row)}>${columns.map((one) => html`<td key=${one.name} class=${one.kind ?? ""}>${one.show(row)}</td>`)}</tr>`,
+          (row) => html`<tr key=${keyOf(row)} class=${onRow ? "opens" : ""} onClick=${onRow && (({ target }) => !target.closest("a, button, input") && onRow(row))}>${columns.map((one) => html`<td key=${one.name} class=${one.kind ?? ""} data-name=${one.name}>${one.show(row)}</td>`)}</tr>${detail?.(row) && html`<tr key=${`${keyOf(row)} detail`} class="detail"><td class="whole" colspan=${columns.length}>${detail(row)}</td></tr>`}`,
         )}
       </tbody>
     </table>
