@@ -8,7 +8,8 @@
 
 Matchers get the filters and the events of the shared workload (HEADGATE_SHARED), and must find in its first events what
 cel-cpp finds. `--also` runs a matcher that is not built here: it reads CEL, and `benchmarks/peers/matchers.py` says how
-it is asked. Systems are durable: they sync an event before its acknowledgement, for which each producer waits.
+it is asked. Systems are durable: they sync an event before its acknowledgement, for which each producer waits;
+TMPDIR must be on a real disk.
 
 All run in turns, and the first of a round is another one each time; a figure is the median of the rounds. Processor
 time is that of all processes, from `/proc`. The peers' programs are built in `--cache`, of pinned versions.

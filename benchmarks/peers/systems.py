@@ -9,7 +9,7 @@ input. `load PORT CONSUMERS BODY` makes so many consumers, consumer N for the ty
     paced RATE SECONDS          one producer at a steady rate, from when an event was due to its arrival:
                                 {"sent", "deliver_p50_ms", "deliver_p99_ms", "wrong"}
 
-It answers when every event has been delivered and acknowledged; `wrong` are those that came to a wrong consumer.
+It answers when every event has been delivered; `wrong` are those that failed or came to a wrong consumer.
 """
 
 from __future__ import annotations
