@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--consumers", type=int, default=100, help="of the systems, each with a filter")
     made.add_argument("--rounds", type=int, default=2, help="(default: %(default)s)")
     made.add_argument("--seconds", type=float, default=4.0, help="of each measurement (default: %(default)s)")
-    made.add_argument("--warm", type=float, default=6.0, help="seconds before it (default: %(default)s)")
+    made.add_argument("--warm", type=float, default=10.0, help="seconds before it (default: %(default)s)")
     made.add_argument("--rate", type=float, default=100.0, help="events a second where latency is measured")
     made.add_argument("--steady", type=float, default=4.0, help="seconds of it (default: %(default)s)")
     made.add_argument(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -30,7 +32,7 @@ class Program:
     def said(self, seconds: float) -> dict[str, Any]:
         """The next JSON line; other lines are for people. A ProgramError tells why there is none within `seconds`."""
         assert self._process.stdout is not None
-        watch = threading.Timer(seconds, self._process.kill)
+        watch = threading.Timer(seconds, self.kill)
         watch.start()
         try:
             for line in self._process.stdout:
@@ -39,6 +41,11 @@ class Program:
         finally:
             watch.cancel()
         raise ProgramError(f"{self._name} ended without an answer, or gave none within {seconds:g} s")
+
+    def kill(self) -> None:
+        """Ends it and all below it, which may hold its output open."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     def ask(self, line: str, seconds: float) -> dict[str, Any]:
         """Writes a line; returns its answer."""
@@ -59,14 +66,16 @@ def tree_s(pids: Sequence[int]) -> float:
 @contextlib.contextmanager
 def running(name: str, command: Sequence[str]) -> Iterator[Program]:
     """Starts a program; it ends when its standard input does."""
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:
         assert process.stdin is not None
+        program = Program(name, process)
         try:
-            yield Program(name, process)
+            yield program
         finally:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
             try:
                 process.wait(END_S_MAX)
             except subprocess.TimeoutExpired:
-                process.kill()
+                program.kill()

@@ -142,7 +142,7 @@ def _matchers(found: dict[str, Any]) -> Table:
     rows = [
         [
             *(one["title"], f"{one['events_per_s']:,}", _from_to(one["events_per_s_from_to"])),
-            *(number_text(one["processor_us"]), f"{one['events_per_s'] / ours['events_per_s']:.2f}"),
+            *(number_text(one["processor_us"]), f"{one['events_per_s'] / ours['events_per_s']:.3f}"),
             number_text(one["build_s"]),
             f"{one['wrong']:+,}" if one["wrong"] else "0",
         ]
@@ -170,7 +170,7 @@ def _systems(found: dict[str, Any]) -> Table:
     rows = [
         [
             *(one["title"], str(one["producers"]), f"{one['delivered_per_s']:,.0f}"),
-            *(_from_to(one["delivered_per_s_from_to"]), f"{one['delivered_per_s'] / ours[one['producers']]:.2f}"),
+            *(_from_to(one["delivered_per_s_from_to"]), f"{one['delivered_per_s'] / ours[one['producers']]:.3f}"),
             *(_cell(one[key]) for key in ("ack_p50_ms", "ack_p99_ms", "server_us", "clients_us")),
             *(_cell(one[key]) for key in ("deliver_p50_ms", "deliver_p99_ms")),
         ]

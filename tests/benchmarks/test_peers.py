@@ -132,6 +132,15 @@ def test_a_program_that_ends_is_told_by_its_name() -> None:
             program.said(20)
 
 
+def test_a_program_that_says_nothing_ends_with_all_below_it() -> None:
+    text = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    with (
+        running("Other", [sys.executable, "-c", text]) as program,
+        pytest.raises(ProgramError, match="gave none within 1 s"),
+    ):
+        program.said(1)
+
+
 def test_processor_time_is_that_of_all_below_a_process() -> None:
     text = "import subprocess, sys; subprocess.run([sys.executable, '-c', '%s'])"
     child = 'sum(range(20_000_000)); print("{}", flush=True); input()'

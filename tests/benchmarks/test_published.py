@@ -66,8 +66,8 @@ def test_peers_and_the_curve_are_tables() -> None:
         "curve": {"filters": {"run": run, "points": points}},
     }
     made = render(found, "p.md")
-    assert "| Other 1.0 | 2,500 | 900 to 1,100 | 4.5 | 2.50 | 0.5 | +3 |" in made["p.md"]
-    assert "| Other 2.0 | 64 | 500 | 90 to 110 | 0.50 | 1.5 | 1.5 | 50 | 20 | 1.5 | 1.5 |" in made["p.md"]
+    assert "| Other 1.0 | 2,500 | 900 to 1,100 | 4.5 | 2.500 | 0.5 | +3 |" in made["p.md"]
+    assert "| Other 2.0 | 64 | 500 | 90 to 110 | 0.500 | 1.5 | 1.5 | 50 | 20 | 1.5 | 1.5 |" in made["p.md"]
     assert "costs 1.50 times what it costs with 100 (not within the goal)" in made["p.md"]
     ElementTree.fromstring(made["published/curve.svg"])
 
