@@ -1,12 +1,11 @@
-"""How many events a second does the match take, and how many does event-ruler take beside it?
+"""How many events a second does the match take? `benchmarks.peers` has other matchers beside it.
 
-    python -m benchmarks.matcher [--filters 100 1000 10000 100000] [--json] [--no-peer] [--scratch D]
+    python -m benchmarks.matcher [--filters 100 1000 10000 100000] [--json] [--scratch D]
 
 The workload is `bench/` of the shared folder (HEADGATE_SHARED, or `../shared` beside the repository): 20,000 events,
 repeated to 500,000 in a real chunk log of two partitions, and neutral filters, which become CEL and are compiled like
 any other. The match runs as a batch on two threads, its rows are counted inside Spark. Before each measurement the
-matches on the first 2,000 events are compared with the workload's own truth. event-ruler gets the same files in the
-same run, on one thread: its rate is a core's, ours that of two.
+matches on the first 2,000 events are compared with the workload's own truth.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ BROKER = "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 SAMPLE = 2_000
 THREADS = 2
 CHUNK_EVENTS = 1_000
-RULER_FILTERS_MAX = 10_000  # beyond, building its machine takes minutes
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,6 @@ class Result:
     events_per_s: float
     events_per_s_cpu: float
     matches_per_s: float
-    ruler_events_per_s: float | None
 
 
 def shared() -> Path:
@@ -96,13 +93,13 @@ def generate(scratch: Path) -> Path:
     return folder
 
 
-def write_log(folder: Path, log: Path, events: int) -> None:
-    """The events in order, over and over, in as many partitions as there are threads; and the sample in one more."""
-    lines = (folder / "data" / "events.jsonl").read_bytes().splitlines()
+def write_log(file: Path, log: Path, events: int, partitions: int, sample: int) -> None:
+    """The file's events in order, over and over, in so many partitions; and the first of them in one more."""
+    lines = file.read_bytes().splitlines()
     stored = [StoredEvent(BROKER, decode_event(line)) for line in lines]
     shutil.rmtree(log, ignore_errors=True)
-    share = events // THREADS
-    for partition, count in (*((number, share) for number in range(THREADS)), (THREADS, SAMPLE)):
+    share = events // partitions
+    for partition, count in (*((number, share) for number in range(partitions)), (partitions, sample)):
         with PartitionWriter(Partition(log / str(partition), "stop"), EVENT_SCHEMA) as writer:
             for start in range(0, count, CHUNK_EVENTS):
                 some = [stored[index % len(stored)] for index in range(start, min(start + CHUNK_EVENTS, count))]
@@ -191,39 +188,23 @@ def measure(spark: SparkSession, folder: Path, log: Path, count: int, events: in
         events_per_s=round(events / best_s),
         events_per_s_cpu=round(events / best_cpu_s * THREADS),
         matches_per_s=round(rows / best_s),
-        ruler_events_per_s=None,
     )
-
-
-def ruler(folder: Path, count: int) -> float | None:
-    """event-ruler on the same events and filters; None where it cannot be built or would take minutes."""
-    if count > RULER_FILTERS_MAX or shutil.which("mvn") is None:
-        return None
-    program = ["bash", str(folder / "ruler" / "run.sh")]
-    done = subprocess.run(program, env={**os.environ, "NS": str(count)}, capture_output=True, text=True, check=False)
-    # Maven's colours may stand before it on the same line.
-    said = next((line[line.index("{") :] for line in done.stdout.splitlines() if '{"peer"' in line), None)
-    if said is None:
-        print(f"event-ruler did not run: {(done.stdout + done.stderr).strip()[-300:]}", file=sys.stderr)
-        return None
-    return float(json.loads(said)["events_per_s"])
 
 
 def results(arguments: argparse.Namespace, scratch: Path) -> Iterator[Result]:
     folder = generate(scratch)
     log = scratch / "log"
-    write_log(folder, log, arguments.events)
+    write_log(folder / "data" / "events.jsonl", log, arguments.events, THREADS, SAMPLE)
     spark = start_session(jar=connector_jar(), threads=THREADS, scratch=scratch / "spark", heap_mib=arguments.heap_mib)
     try:
         for count in arguments.filters:
-            mine = measure(spark, folder, log, count, arguments.events, arguments.runs)
-            yield Result(**{**asdict(mine), "ruler_events_per_s": None if arguments.no_peer else ruler(folder, count)})
+            yield measure(spark, folder, log, count, arguments.events, arguments.runs)
     finally:
         spark.stop()
 
 
 def show(found: Sequence[Result]) -> None:
-    table = Table(title=f"match, {THREADS} threads, JSON parsed per event; event-ruler on one thread")
+    table = Table(title=f"match, {THREADS} threads, JSON parsed per event")
     headings = (
         "filters",
         "patterns",
@@ -232,16 +213,14 @@ def show(found: Sequence[Result]) -> None:
         "events/s",
         "by cpu",
         "matches/s",
-        "ruler events/s",
         "left to CEL",
     )
     for heading in headings:
         table.add_column(heading, justify="right")
     for one in found:
-        ruled = "-" if one.ruler_events_per_s is None else f"{one.ruler_events_per_s:,.0f}"
         table.add_row(
             *(f"{one.filters:,}", str(one.patterns), f"{one.compile_s:.1f}", f"{one.build_s:.2f}"),
-            *(f"{one.events_per_s:,.0f}", f"{one.events_per_s_cpu:,.0f}", f"{one.matches_per_s:,.0f}", ruled),
+            *(f"{one.events_per_s:,.0f}", f"{one.events_per_s_cpu:,.0f}", f"{one.matches_per_s:,.0f}"),
             str(one.candidates),
         )
     print_whole(table)
@@ -254,7 +233,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="measured runs; the best counts (default: %(default)s)")
     parser.add_argument("--heap-mib", type=int, default=4_096, help="the JVM's heap (default: %(default)s)")
     parser.add_argument("--scratch", type=Path, help="folder to work in and keep (default: a temporary one)")
-    parser.add_argument("--no-peer", action="store_true", help="leave event-ruler out")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headgate-matcher-") as temporary:

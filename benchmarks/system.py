@@ -1,11 +1,10 @@
-"""How fast is the whole system, beside Knative's data plane in the same run? 100 triggers, one match an event.
+"""How fast is the whole system? 100 triggers, one match an event. `benchmarks.peers` has other systems beside it.
 
-    python -m benchmarks.system [--peer 'bash run_dataplane.sh']
+    python -m benchmarks.system
 
 `headgate serve` on a real disk, every event synced before its 202, each matched by Spark and POSTed to one subscriber
 process. First as many events as 16 or more connections send one after the other (events a second that are stored, and
-that are delivered), then 50 a second at a steady pace (from when an event was due to its arrival). The peer is any
-command that prints a JSON object a line, with `triggers`, `events_per_s` and `deliver_p50_ms`.
+that are delivered), then 50 a second at a steady pace (from when an event was due to its arrival).
 """
 
 from __future__ import annotations
@@ -14,11 +13,8 @@ import argparse
 import asyncio
 import json
 import os
-import shlex
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -137,14 +133,6 @@ def latency(server: Server, pipe: Connection, triggers: int, rate: float, second
     return {"rate": rate, "deliver_p50_ms": p50, "deliver_p99_ms": p99, "deliver_max_ms": round(times_ms[-1], 1)}
 
 
-def said(command: str) -> Iterator[dict[str, Any]]:
-    """What another system says of itself, a JSON object a line; other lines are for people."""
-    done = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, text=True, check=True)
-    for line in done.stdout.splitlines():
-        if line.startswith("{"):
-            yield json.loads(line)
-
-
 def main() -> None:
     """Parses the flags, runs, prints one JSON object a line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -152,12 +140,8 @@ def main() -> None:
     parser.add_argument("--connections", type=int, nargs="+", default=[16, 128])
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--rate", type=float, default=50.0, help="events a second where latency is measured")
-    parser.add_argument("--peer", default="", help="a command that measures another system")
     arguments = parser.parse_args()
     print(json.dumps({"load": round(os.getloadavg()[0], 1), "cores": os.cpu_count()}), flush=True)
-    for found in said(arguments.peer) if arguments.peer else ():
-        if found.get("triggers") == arguments.triggers:
-            print(json.dumps(found), flush=True)
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as scratch, subscriber() as (url, pipe):
         folder = Path(scratch)
         with Server(folder / "data", log=folder / "server.log") as server:

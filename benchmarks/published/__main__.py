@@ -13,7 +13,7 @@ conditions of each of its filters, whether it matches or not.
 
 Figures: events/s that are stored and that are delivered (closed loop), latency from when an event was due to its
 arrival (steady rate), processor time and bytes written by process, pauses and allocations of the JVM by a flight
-recording. `--peer NAME=COMMAND` runs another system's program in the same session: it prints a JSON object a line.
+recording. `python -m benchmarks.peers` puts the peers on the same page.
 
 `--page` keeps the results beside the page, NAME.json, and puts those of this run in the place of older ones of the same
 setup; `--render` only writes the page from them.
@@ -25,7 +25,6 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks import system
 from benchmarks.published import results, run
 from benchmarks.published.page import write
 from benchmarks.published.setups import setups
@@ -50,8 +49,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rate", type=float, default=100.0, help="events a second, where latency is measured")
     made.add_argument("--steady", type=float, default=20.0, help="seconds of each such rate (default: %(default)s)")
     made.add_argument("--warm", type=float, default=30.0, help="seconds that are not counted (default: %(default)s)")
-    made.add_argument("--alike", action="store_true", help="also what the peers measure: 100 triggers of one broker")
-    made.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="another system")
     made.add_argument("--json", action="store_true", help="print one JSON object a line instead of a table")
     made.add_argument("--page", type=Path, metavar="FILE", help="write this page, and its results beside it")
     made.add_argument("--render", type=Path, metavar="FILE", help="measure nothing, write this page again")
@@ -76,15 +73,6 @@ def main() -> None:
             results.put(arguments.page.with_suffix(".json"), section, name, done)
             write(arguments.page)
 
-    for one in arguments.peer:
-        name, _, command = one.partition("=")
-        tell(f"{name} runs")
-        record = results.run_record("published", flags)
-        record["peer_command"] = results.without_paths(command)
-        keep("peers", name, record, {"said": list(system.said(command))})
-    if arguments.alike:
-        record = results.run_record("published", [*flags, "--alike"])
-        keep("alike", "headgate", record, run.alike(arguments, lambda text: tell(f"alike: {text}")))
     for name in arguments.setups:
         setup = setups(arguments.brokers)[name]
         record = results.run_record("published", ["--setups", name, *flags])

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.published import results
 from benchmarks.published.plots import Series, bars, lines
-from benchmarks.published.prose import BUSY, CURVE, HEAD, NEIGHBOUR, PEERS
+from benchmarks.published.prose import BUSY, CANNOT, CURVE, HEAD, MATCHERS, NEIGHBOUR, SYSTEMS
 from benchmarks.published.tables import (
     SETUPS,
     Table,
@@ -48,7 +48,7 @@ def render(found: results.Section, page: str) -> dict[str, str]:
     if "curve" in found:
         for one in found["curve"].values():
             parts += ["## Cost by the number of filters", *_curve(one, plots)]
-    parts += ["## Peers", PEERS, *_peers(found.get("peers", {}), found.get("alike", {}).get("headgate"))]
+    parts += ["## Peers", *_peers(found.get("peers", {}))]
     text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
     return {page: text} | {f"{IMAGES}/{name}.svg": plot for name, plot in plots.items()}
 
@@ -121,21 +121,21 @@ def _curve(found: dict[str, Any], plots: dict[str, str]) -> list[str]:
     ]
 
 
-def _peers(peers: dict[str, Any], ours: dict[str, Any] | None) -> list[str]:
-    runs = {**({"Headgate": ours} if ours else {}), **peers}
-    if not runs:
-        return ["No peer has run on the machine of the figures above yet."]
-    return [
-        _table(peers_table(peers, ours)),
-        "\n".join(f"- {name}: {_where(one['run'], one['run'].get('peer_command'))}" for name, one in runs.items()),
-    ]
+def _peers(peers: dict[str, Any]) -> list[str]:
+    parts = []
+    for about, kind in ((MATCHERS, "matchers"), (SYSTEMS, "systems")):
+        parts.append(about)
+        for name, one in peers.items():
+            if name.startswith(kind):
+                parts += [_table(peers_table(one)), _where(one["run"])]
+    return [*parts, CANNOT]
 
 
-def _where(run: dict[str, Any], command: str | None = None) -> str:
+def _where(run: dict[str, Any]) -> str:
     """One line: the command, the machine, the date."""
     busy = f"; {BUSY}" if run["load"] > run["cores"] / 2 else ""
     return (
-        f"`{command or run['command']}`, {run['date']}, {run['cores']} cores ({run['model']}), {run['kernel']},"
+        f"`{run['command']}`, {run['date']}, {run['cores']} cores ({run['model']}), {run['kernel']},"
         f" Headgate {run['version']}, load average {run['load']:g} before it{busy}."
     )
 

@@ -37,23 +37,35 @@ The field of the last condition is another one in each filter, so there are as m
 Publisher, subscriber and server share the machine, so they compete for its cores.
 """
 
-PEERS = """Each peer runs its own program in the same session. The table has a line for each thing that the program measured, with the program's words for its settings.
+MATCHERS = """`python -m benchmarks.peers` runs Headgate beside its peers, in turns and in one run.
 
-- Knative: its broker's ingress, channel and filter handlers over HTTP in one process, without Kubernetes. As many triggers as event types, an exact type each, so one match an event.
-- ActiveMQ Artemis: embedded, JMS over TCP. As many consumers of one topic as event types, with a selector for one type each, so one match an event. Its publisher does not wait for acknowledgements, also of persistent messages.
-- NATS JetStream: embedded, over TCP. One stream with one consumer, whose filter is a subject with a wildcard. `lat`: all messages match; `max`: those of one domain in eight.
-- Headgate: 100 triggers with an exact type each, so one match an event.
+### Matchers
 
-The programs differ in more than the system: Headgate alone has its publishers and its subscriber in other processes, and it alone syncs to the disk before it answers. So the table says what each system does on this machine. It is no race.
+Each matcher has the same filters and the same events, and one core for all its threads. Before a measurement each is compared with cel-cpp: *wrong* are its pairs of event and filter in the first 1,000 events beyond those that cel-cpp finds. Each gives back which filters an event matches.
 
-What each peer cannot do:
+- Headgate: the match in Spark, on one thread. It reads a chunk log, so that the attributes are columns; it parses the JSON of the data of each event.
+- quamina and event-ruler: the filters are patterns. They parse the whole event from JSON in memory, `{"ce": {...}, "data": {...}}`: they look at fields in the order of their names, and with the attributes first both are up to ten times faster than with the JSON format of CloudEvents. quamina 0.7 panics where 256 filters begin with one value, so equal filters are one for it, and those beyond the limit are in a matcher of their own. A filter with `anything-but` and one with plain values on the same field can make it find too much.
+- expr, of Inngest, where it has run (with `--also`: this repository does not build it): the filters are CEL. Equality and comparison of numbers have an index; what an index leaves is evaluated by cel-go. The event is decoded by Go's library for JSON.
+"""
+
+SYSTEMS = """### Whole systems
+
+All systems are durable: an event is synced to the disk before its acknowledgement, and each producer waits for that before it sends its next event. Each has as many consumers with a filter for one type each, whose state is durable, and each event is delivered to one of them and acknowledged. The event is the same: eight attributes and 132 bytes of JSON. Server, producers and consumers share the cores. A system is started anew for each round, and gets the same load for as long before it is measured.
+
+- Headgate: `headgate serve` with its defaults. Events come over HTTP, and are POSTed to a subscriber. Besides the event it writes the match and the end of the delivery to disk.
+- ActiveMQ Artemis: JMS over TCP, a durable subscription with a selector on a property for each consumer, persistent messages, `blockOnDurableSend`, a journal with `fdatasync`, by libaio where it is installed. Each producer has a connection.
+- NATS JetStream: a stream in files with `sync_interval: always`, a durable consumer with a filter on the subject for each consumer, explicit acknowledgements. Each producer has a connection.
+
+What differs: the peers are asked for the type alone, as a property or as a subject, and the event's data stays opaque to them. Their clients keep connections of their own protocols, where Headgate makes a request of HTTP for each delivery. Processor time tells more than the clock: it does not contain the wait for the disk.
+"""
+
+CANNOT = """### What each peer cannot do
 
 | | Headgate | Knative 0.50, data plane with the in-memory channel | ActiveMQ Artemis 2.56 | NATS JetStream 2.15 |
 |---|---|---|---|---|
 | filter on the JSON data of an event | yes | no: attributes and extensions | no: properties; XPath for XML bodies | no: the subject |
 | filter of five conditions | yes | yes, on attributes | yes, on properties | no: tokens of the subject |
-| on disk before the acknowledgement | yes, `fdatasync` | no: in memory | yes for persistent messages | with `sync_interval: always`; by default within two minutes |
-| as measured here | durable | in memory | as `persistent` says: 0 or 1 | file store, default `sync_interval` |
+| on disk before the acknowledgement | yes, `fdatasync` | no: in memory | yes for persistent messages on durable queues | with `sync_interval: always`; by default within two minutes |
 | filters belong to a tenant's broker | yes | yes | by address | by stream and account |
 | pushes by HTTP | yes | yes | no: clients connect | no: clients connect |
 | filters are evaluated | as one join of all filters | one by one, a request each | one by one | by a consumer's subject |

@@ -17,12 +17,13 @@ from typing import Any
 
 import headgate
 
-SECTIONS = ("setups", "alike", "peers", "curve")
+SECTIONS = ("setups", "peers", "curve")
 
 Section = dict[str, Any]
+Tell = Callable[[str], None]
 
 
-def teller() -> Callable[[str], None]:
+def teller() -> Tell:
     """Tells people on standard error, with the seconds since now."""
     started = time.monotonic()
     return lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
@@ -52,11 +53,6 @@ def run_record(program: str, flags: list[str]) -> Section:
         "version": headgate.__version__,
         "load": round(os.getloadavg()[0], 1),
     }
-
-
-def without_paths(command: str) -> str:
-    """A command as others may read it: files without their folders."""
-    return shlex.join(Path(word).name if "/" in word else word for word in shlex.split(command))
 
 
 def read(file: Path) -> Section:

@@ -15,17 +15,15 @@ from typing import Any
 
 import uvloop
 
-from benchmarks import system
 from benchmarks.dispatch import subscriber
 from benchmarks.ingress import drive
 from benchmarks.objects import create_all, wait_ready
 from benchmarks.published.probes import Course, Recording, written_bytes
+from benchmarks.published.results import Tell
 from benchmarks.published.setups import BATCH, Events, Post, Setup, brokers_of, noisy_post, quiet_post, triggers_of
 from benchmarks.shards import ROLES, SETTLED_S, processor_s, publish
 from benchmarks.system import arrivals, arrived
 from headgate.testing.server import Server
-
-Tell = Callable[[str], None]
 
 DIFFERENT = 10_000
 """Requests that the connections of a closed loop take turns with."""
@@ -37,7 +35,6 @@ SAMPLES_A_SECOND = 1.0
 P99_FROM = 100
 """Samples: of fewer, the p99 is only the slowest one."""
 TOLD_EVERY = 1_000
-ALIKE_TRIGGERS = 100
 
 
 @dataclass(frozen=True)
@@ -226,19 +223,6 @@ def neighbour(bench: Bench) -> dict[str, Any]:
         "alone": alone,
         "beside": {"deliveries": len(times_s), "p50_ms": _ms(times_s, 0.5), "p99_ms": _ms(times_s, 0.99)},
     }
-
-
-def alike(options: argparse.Namespace, tell: Tell) -> dict[str, Any]:
-    """What the peers' programs measure, of us: ALIKE_TRIGGERS exact types of one broker, one match an event."""
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as scratch, subscriber() as (url, pipe):
-        folder = Path(scratch)
-        with Server(folder / "data", log=folder / "server.log") as server:
-            tell(f"{ALIKE_TRIGGERS} triggers of one broker")
-            system.load(server, ALIKE_TRIGGERS, url)
-            system.throughput(server, pipe, ALIKE_TRIGGERS, options.connections, options.warm)
-            found = system.throughput(server, pipe, ALIKE_TRIGGERS, options.connections, options.seconds)
-            found |= system.latency(server, pipe, ALIKE_TRIGGERS, options.rate, options.steady)
-    return {"triggers": ALIKE_TRIGGERS, **found}
 
 
 def _ms(times_s: list[float], quantile: float) -> float | None:

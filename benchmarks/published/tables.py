@@ -14,15 +14,13 @@ from benchmarks.tables import print_whole
 Table = tuple[str, list[str], list[list[str]]]
 """Title, headings, rows."""
 
+OURS = "Headgate"
+"""How the programs of peers call us."""
 SETUPS = {
     "none": "no filters",
     "3": "3 filters a broker",
     "15": "15 filters a broker",
 }
-RATES = ("events_per_s", "acked_per_s")
-P50 = ("deliver_p50_ms", "p50_ms")
-P99 = ("deliver_p99_ms", "p99_ms")
-"""What peers call their figures."""
 
 
 def rows_of(section: str, name: str, found: dict[str, Any]) -> Iterable[Table]:
@@ -34,10 +32,8 @@ def rows_of(section: str, name: str, found: dict[str, Any]) -> Iterable[Table]:
             yield neighbour_table({name: found})
         case "curve":
             yield curve_table(found)
-        case "peers":
-            yield peers_table({name: found}, None)
         case _:
-            yield peers_table({}, found)
+            yield peers_table(found)
 
 
 def show(section: str, name: str, found: dict[str, Any]) -> None:
@@ -127,23 +123,62 @@ def curve_table(found: dict[str, Any]) -> Table:
     return "Processor time for an event, microseconds", head, rows
 
 
-def peers_table(peers: dict[str, dict[str, Any]], ours: dict[str, Any] | None) -> Table:
-    """A line for each object that a peer printed, beside ours."""
-    head = ["system", "settings", "events/s", "p50 ms", "p99 ms"]
-    rows = []
-    if ours:
-        settings = f"triggers {ours['triggers']}, connections {ours['connections']}, latency at {ours['rate']:g}/s"
-        times = [_cell(ours[key]) for key in ("deliver_p50_ms", "deliver_p99_ms")]
-        rows.append(["Headgate, durable", settings, _cell(ours["delivered_per_s"]), *times])
-    for name, found in peers.items():
-        for said in found["said"]:
-            rest = {
-                key: value for key, value in said.items() if key not in ("peer", *RATES, *P50, *P99) and value != ""
-            }
-            settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in rest.items())
-            rows.append([name, settings, *(_cell(_first(said, keys)) for keys in (RATES, P50, P99))])
-    return "Headgate and its peers", head, rows
+def peers_table(found: dict[str, Any]) -> Table:
+    """Headgate and its peers: matchers, or whole systems."""
+    return _matchers(found) if "filters" in found else _systems(found)
 
 
-def _first(said: dict[str, Any], keys: tuple[str, ...]) -> float | None:
-    return next((float(said[key]) for key in keys if said.get(key) is not None), None)
+def _matchers(found: dict[str, Any]) -> Table:
+    head = [
+        "matcher",
+        "events/s",
+        "from to",
+        "processor us an event",
+        "times Headgate's events/s",
+        "built in s",
+        "wrong",
+    ]
+    ours = found["rows"][0]
+    rows = [
+        [
+            *(one["title"], f"{one['events_per_s']:,}", _from_to(one["events_per_s_from_to"])),
+            *(number_text(one["processor_us"]), f"{one['events_per_s'] / ours['events_per_s']:.3f}"),
+            number_text(one["build_s"]),
+            f"{one['wrong']:+,}" if one["wrong"] else "0",
+        ]
+        for one in found["rows"]
+    ]
+    matches = number_text(found["matches_per_event"])
+    title = f"{found['filters']:,} filters, {matches} matches an event, one core, median of {found['rounds']} rounds"
+    return title, head, rows
+
+
+def _systems(found: dict[str, Any]) -> Table:
+    head = [
+        *(
+            "system",
+            "producers",
+            "delivered/s",
+            "from to",
+            "times Headgate's",
+            "to the acknowledgement: p50 ms",
+            "p99 ms",
+        ),
+        *("server us an event", "clients us", f"to the consumer at {found['rate']:g}/s: p50 ms", "p99 ms"),
+    ]
+    ours = {one["producers"]: one["delivered_per_s"] for one in found["rows"] if one["title"] == OURS}
+    rows = [
+        [
+            *(one["title"], str(one["producers"]), f"{one['delivered_per_s']:,.0f}"),
+            *(_from_to(one["delivered_per_s_from_to"]), f"{one['delivered_per_s'] / ours[one['producers']]:.3f}"),
+            *(_cell(one[key]) for key in ("ack_p50_ms", "ack_p99_ms", "server_us", "clients_us")),
+            *(_cell(one[key]) for key in ("deliver_p50_ms", "deliver_p99_ms")),
+        ]
+        for one in found["rows"]
+    ]
+    title = f"{found['consumers']} consumers with a filter each, one match an event, median of {found['rounds']} rounds"
+    return title, head, rows
+
+
+def _from_to(values: list[float]) -> str:
+    return f"{values[0]:,} to {values[1]:,}"

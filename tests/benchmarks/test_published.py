@@ -45,14 +45,29 @@ def test_peers_and_the_curve_are_tables() -> None:
     us = dict.fromkeys(("front", "dispatcher", "matcher", "control", "reader", "supervisor"), 10.0)
     form = {"fronts": 1, "dispatchers": 1, "partitions": 2, "us_per_event": us, "idle_ms_per_s": 3.0}
     points = [{"filters": count, "total_us": total, **form} for count, total in ((100, 60.0), (1_000, 90.0))]
-    said = [{"peer": "x", "triggers": 100, "acked_per_s": 1234, "p50_ms": 1.5, "mode": "sync"}]
+    matcher = {"build_s": 0.5, "events_per_s_from_to": [900, 1_100], "processor_us": 4.5}
+    ours = {**matcher, "title": "Headgate", "events_per_s": 1_000, "wrong": 0}
+    other = {**matcher, "title": "Other 1.0", "events_per_s": 2_500, "wrong": 3}
+    system = {
+        **{"producers": 64, "delivered_per_s_from_to": [90, 110], "server_us": 50.0, "clients_us": 20.0},
+        **dict.fromkeys(("ack_p50_ms", "ack_p99_ms", "deliver_p50_ms", "deliver_p99_ms"), 1.5),
+    }
     found = {
-        "peers": {"Other 1.0": {"run": run | {"peer_command": "bash run.sh"}, "said": said}},
+        "peers": {
+            "matchers-100": {"run": run, "filters": 100, "matches_per_event": 1.02, "rounds": 2, "rows": [ours, other]},
+            "systems": {
+                **{"run": run, "consumers": 100, "rounds": 2, "rate": 100.0},
+                "rows": [
+                    {**system, "title": "Headgate", "delivered_per_s": 1_000},
+                    {**system, "title": "Other 2.0", "delivered_per_s": 500},
+                ],
+            },
+        },
         "curve": {"filters": {"run": run, "points": points}},
     }
     made = render(found, "p.md")
-    assert "| Other 1.0 | triggers 100, mode sync | 1,234 | 1.5 | - |" in made["p.md"]
-    assert "- Other 1.0: `bash run.sh`" in made["p.md"]
+    assert "| Other 1.0 | 2,500 | 900 to 1,100 | 4.5 | 2.500 | 0.5 | +3 |" in made["p.md"]
+    assert "| Other 2.0 | 64 | 500 | 90 to 110 | 0.500 | 1.5 | 1.5 | 50 | 20 | 1.5 | 1.5 |" in made["p.md"]
     assert "costs 1.50 times what it costs with 100 (not within the goal)" in made["p.md"]
     ElementTree.fromstring(made["published/curve.svg"])
 
@@ -70,24 +85,16 @@ def test_a_run_takes_the_place_of_its_predecessor_alone(tmp_path: Path) -> None:
     assert "[1, 2.5]" in file.read_text()
 
 
-def test_commands_are_told_without_paths_of_the_machine() -> None:
-    assert results.without_paths("bash /some/where/run.sh --n 3") == "bash run.sh --n 3"
-
-
 @pytest.mark.slow
 @pytest.mark.system
 def test_a_small_run_of_the_program(tmp_path: Path) -> None:
     page = tmp_path / "published.md"
-    peer = tmp_path / "peer.sh"
-    peer.write_text("""echo '{"peer":"p","triggers":1,"events_per_s":5}'; echo for people""")
     command = [sys.executable, "-m", "benchmarks.published", "--brokers", "20", "--setups", "3", "--match", "0", "10"]
     command += ["--seconds", "1", "--steady", "1", "--warm", "1", "--connections", "8", "--json"]
-    command += ["--page", str(page), "--peer", f"Other=bash {peer}"]
+    command += ["--page", str(page)]
     done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
-    assert [list(json.loads(line)) for line in done.stdout.splitlines()] == [["peers"], ["setups"]]
+    assert [list(json.loads(line)) for line in done.stdout.splitlines()] == [["setups"]]
     found = results.read(page.with_suffix(".json"))
-    assert found["peers"]["Other"]["said"] == [{"peer": "p", "triggers": 1, "events_per_s": 5}]
-    assert found["peers"]["Other"]["run"]["peer_command"] == "bash peer.sh"
     setup = found["setups"]["3"]
     assert setup["filters"] == 60
     none, tenth = setup["loads"]
