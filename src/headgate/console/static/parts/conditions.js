@@ -19,6 +19,7 @@ const WORDS = {
   BacklogKept: ["Its backlog is well within the bounds", "Its oldest events are about to be given up", ""],
   EventsKept: ["No event was lost to it", "Events were given up and are kept nowhere", ""],
   Ordered: ["Its events come in order", "", ""],
+  Deduplicated: ["An event is stored once", "An event may be stored again", ""],
   EventPoliciesReady: ["Event policies are in force", "Event policies are not in force", ""],
 };
 /** What a reason says better than its condition does. */
