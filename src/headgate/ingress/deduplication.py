@@ -159,7 +159,7 @@ class DeduplicatingWriter:
         places = self._places(rows, chunk.windows)
         is_new = [place is None for place in places]
         count = sum(is_new)
-        if count < len(rows):
+        if 0 < count < len(rows):
             chunk = _without(chunk, is_new)
         first = self._writer.append(chunk) if count else 0
         if count:
