@@ -9,6 +9,7 @@ import shlex
 import urllib.request
 from email.message import Message
 from http import HTTPStatus
+from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
@@ -131,3 +132,16 @@ def test_the_command_that_why_advises_asks_for_the_same_event(monkeypatch: pytes
     CliRunner().invoke(app, shlex.split(advised.replace("NAME", "gold")))
     assert "/namespaces/shop/triggers/gold/why?" in asked[1]
     assert asked[1].partition("?")[2] == asked[0].partition("?")[2]
+
+
+def test_a_thread_of_a_command_knows_how_to_reach_the_server() -> None:
+    """Certificates and tokens that options name are context variables, which a thread does not have by itself."""
+    begins = re.compile(r"\.submit\(\s*([\w.()]+)|Thread\(target=([\w.()]+)")
+    found = {
+        path.name: {first or second for first, second in begins.findall(path.read_text())}
+        for path in Path(client.__file__).parent.glob("*.py")
+    }
+    assert {"apply": found["objects.py"], "tail": found["tail.py"], "seek": found["events.py"]} == dict.fromkeys(
+        ("apply", "tail", "seek"), {"copy_context().run"}
+    )
+    assert set.union(*found.values()) == {"copy_context().run"}

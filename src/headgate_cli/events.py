@@ -8,6 +8,7 @@ import socket
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import copy_context
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import quote
@@ -220,6 +221,7 @@ def seek(
     body = {"to": time_text(to), "first": first, "last": last, "after": after}
     with ThreadPoolExecutor(1) as thread:
         seeking = thread.submit(
+            copy_context().run,
             request,
             server,
             "POST",

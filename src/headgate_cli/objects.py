@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
@@ -248,7 +249,7 @@ def _applied(server: str, documents: Iterable[Document], namespace: str) -> Iter
                 continue
             if len(under_way) == APPLIES_AT_ONCE_MAX:
                 yield from under_way.popleft().result()
-            under_way.append(threads.submit(_sent, server, turn, namespace))
+            under_way.append(threads.submit(copy_context().run, _sent, server, turn, namespace))
             names |= theirs
         while under_way:
             yield from under_way.popleft().result()

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 from urllib.parse import quote, urlencode
@@ -155,7 +156,7 @@ def _heard(server: str, url: str) -> Iterator[bytes | None]:
         except BaseException as error:  # noqa: BLE001 - it is raised where the lines are looked at
             heard.put(error)
 
-    threading.Thread(target=hear, daemon=True).start()
+    threading.Thread(target=copy_context().run, args=(hear,), daemon=True).start()
     while True:
         try:
             said = heard.get(timeout=_HELD_S_MAX)

@@ -391,6 +391,7 @@ def _tail(asker: Asker, given: TailArguments) -> Answer:
         "limit": str(given.limit),
         "wait": f"{given.wait_s:g}",
         "follow": "false",
+        "stored": "true",
     }
     path = events_path(full_name(given.broker, _within(asker, given.namespace)), list(_given(parameters).items()))
     events, size, position, errors, at_end = list[dict[str, Any]](), 0, "", 0, False

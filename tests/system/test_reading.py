@@ -58,7 +58,8 @@ def test_tail_follows_and_says_where_it_stopped(server: Server, broker: str) -> 
             assert publisher.publish(f"e{number}", "t", {"customer": "ü", "n": number}) == 202
             number += 1
         out, err = tail.communicate(timeout=60)
-    lines = out.splitlines()
+    heads, *lines = out.splitlines()
+    assert heads.split() == ["STORED", "TYPE", "SOURCE", "ID", "SUBJECT", "DATA"]
     assert len(lines) == 3
     assert '{"customer":"ü","n":' in lines[0]
     assert "read up to --from 0:" in err
