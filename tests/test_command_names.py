@@ -141,7 +141,5 @@ def test_a_thread_of_a_command_knows_how_to_reach_the_server() -> None:
         path.name: {first or second for first, second in begins.findall(path.read_text())}
         for path in Path(client.__file__).parent.glob("*.py")
     }
-    assert {"apply": found["objects.py"], "tail": found["tail.py"], "seek": found["events.py"]} == dict.fromkeys(
-        ("apply", "tail", "seek"), {"copy_context().run"}
-    )
+    assert all(found[name] for name in ("objects.py", "tail.py", "events.py")), "apply, tail and seek have threads"
     assert set.union(*found.values()) == {"copy_context().run"}
