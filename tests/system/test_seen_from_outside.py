@@ -33,6 +33,7 @@ WITHOUT_VALUES = {
     *("headgate_quota_events", "headgate_quota_bytes", "headgate_quota_refused", "headgate_quota_readers"),
     *("headgate_quota_consumers", "headgate_quota_dead_letters", "headgate_quota_stored_bytes"),
     *("headgate_broker_events_accepted", "headgate_namespace_delivery_seconds", "headgate_namespace_given_up"),
+    *("headgate_deduplication_known", "headgate_deduplication_forgotten"),
     *("headgate_source_records_admitted", "headgate_source_records_refused"),
     "headgate_tls_certificate_expires_timestamp_seconds",
     "headgate_places_taken",
