@@ -20,7 +20,13 @@ from headgate.objects.kinds.managers import WriteOptions
 from headgate.objects.kinds.patches import merge_patch
 from headgate.objects.kinds.specs import DEFAULT_RULE, LogRule, log_rule
 from headgate_api.errors import InvalidInputError
-from headgate_api.limits import DECODE_BYTES_INLINE, DECODE_CONTAINERS_INLINE, OBJECT_DEPTH_MAX, VALUE_CHARS_MAX
+from headgate_api.limits import (
+    DECODE_BYTES_INLINE,
+    DECODE_CONTAINERS_INLINE,
+    OBJECT_BYTES_INLINE,
+    OBJECT_DEPTH_MAX,
+    VALUE_CHARS_MAX,
+)
 from headgate_api.objects.bodies import FieldValidation, Read, decode_as, decode_json, decode_yaml, yaml_documents
 from headgate_api.objects.errors import InvalidObjectError, MalformedObjectError
 from headgate_api.objects.kinds import (
@@ -412,7 +418,7 @@ def test_turns_of_bodies_go_round_by_namespace_and_user(monkeypatch: pytest.Monk
     order: list[bytes] = []
 
     def held(body: bytes, _: FieldValidation) -> Read:
-        order.append(body)
+        order.append(body.strip())
         begun.set()
         assert go_on.wait(30)
         return Read({})
@@ -424,13 +430,16 @@ def test_turns_of_bodies_go_round_by_namespace_and_user(monkeypatch: pytest.Monk
             {"type": "http", "headers": [], "path_params": {"namespace": namespace}, USER: authenticated(user)}
         )
 
+    def large(name: bytes) -> bytes:
+        return name.ljust(OBJECT_BYTES_INLINE + 1)
+
     async def work() -> None:
         loud, quiet = asked("loud", "eve"), asked("quiet", "ann")
-        many = [asyncio.create_task(http.decoded(loud, b"eve")) for _ in range(20)]
+        many = [asyncio.create_task(http.decoded(loud, large(b"eve"))) for _ in range(20)]
         try:
             assert await asyncio.to_thread(begun.wait, 30)
-            few = [asyncio.create_task(http.decoded(quiet, b"ann")) for _ in range(2)]
-            few.append(asyncio.create_task(http.decoded(asked("loud", "bob"), b"bob")))
+            few = [asyncio.create_task(http.decoded(quiet, large(b"ann"))) for _ in range(2)]
+            few.append(asyncio.create_task(http.decoded(asked("loud", "bob"), large(b"bob"))))
             await asyncio.sleep(0)
         finally:
             go_on.set()

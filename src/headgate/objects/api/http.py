@@ -27,7 +27,7 @@ from headgate.shares import FairThreads
 from headgate.storage.threads import Threads
 from headgate_api.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate_api.event.json_text import is_light
-from headgate_api.limits import API_THREADS_MAX, OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
+from headgate_api.limits import API_THREADS_MAX, OBJECT_BYTES_INLINE, OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 from headgate_api.objects.bodies import (
     JSON_TYPES,
     YAML_TYPES,
@@ -178,7 +178,7 @@ async def decoded(request: Request, body: bytes, validation: FieldValidation = F
         check_shape(read.document)
         return read
 
-    if decode is decode_json and is_light(body):
+    if decode is decode_json and len(body) <= OBJECT_BYTES_INLINE:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_thread(request), work)
 
