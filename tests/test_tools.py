@@ -123,7 +123,7 @@ def test_events_stop_with_the_time_and_with_the_room(monkeypatch: pytest.MonkeyP
 
     def lines(_: str, path: str, **__: object) -> Any:
         filter_ = "%7B%22exact%22%3A%7B%22type%22%3A%22a%22%7D%7D"
-        assert path == f"/shop/default/events?from=earliest&filter={filter_}&limit=20&wait=0&follow=false"
+        assert path == f"/shop/default/events?from=earliest&filter={filter_}&limit=20&wait=0&follow=false&stored=true"
         yield from b"".join(messages).splitlines(keepends=True)
 
     def told(goes_on: Callable[[], bool] = lambda: True) -> tuple[list[str], dict[str, Any], list[str]]:
