@@ -268,7 +268,8 @@ DEDUPLICATION_SWEEP_S: Final = 1.0
 OBJECT_BYTES_MAX: Final = 256 << 10
 """One object's body, in JSON or YAML: Kubernetes' own bound on annotations, more than any filter needs."""
 OBJECT_BYTES_INLINE: Final = 8 << 10
-"""In JSON, up to which it is decoded in the event loop, in a fraction of a millisecond; a larger one in a thread."""
+"""In JSON, up to which it is decoded in the event loop; a larger one in a thread. Less than DECODE_BYTES_INLINE, as
+every value of an object is looked at, too."""
 APPLY_OBJECTS_MAX: Final = 256
 """Objects of one request that applies several: one transaction, for which other writers wait some 50 ms."""
 APPLIES_AT_ONCE_MAX: Final = 3

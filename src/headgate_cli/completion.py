@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import typer
 
-from headgate_api.errors import HeadgateError
+from headgate_api.errors import HeadgateError, InvalidInputError
 from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_cli.client import SERVER_DEFAULT, request
 from headgate_cli.resources import RESOURCES, Resource, resource_named
@@ -38,7 +39,9 @@ def names_there(plural: str, ctx: typer.Context, begun: str) -> list[str]:
 
 
 def _resource(kind: str) -> Resource | None:
-    return next((one for one in RESOURCES if kind in (one.plural, one.singular)), None)
+    with suppress(InvalidInputError):
+        return resource_named(kind)
+    return None
 
 
 def _names(ctx: typer.Context, kind: Resource, begun: str) -> list[str]:

@@ -76,7 +76,7 @@ def routes_of(routes: list[BaseRoute]) -> Iterator[tuple[str, str]]:
 def served(store: Store, folder: Path) -> set[tuple[str, str]]:
     """Method and path of every route of every process."""
     settings, nothing = Settings(data=folder), Mock()
-    opened = FrontStore(objects=store, partitions=nothing, producers=nothing, checks={}, work=())
+    opened = FrontStore(objects=store, brokers=nothing, partitions=nothing, producers=nothing, checks={}, work=())
     own = front.other_paths(
         settings, opened, Grants(store, control.url_policy(settings)), FilterWorkers(), KeptConnections()
     )

@@ -80,7 +80,7 @@ def test_each_path_has_its_answer(app: ASGIApp) -> None:
 )
 def test_while_a_process_is_down_its_paths_are_unavailable(tmp_path: Path, path: str) -> None:
     nothing = cast(Any, None)
-    store = FrontStore(objects=nothing, partitions=nothing, producers=nothing, checks={}, work=())
+    store = FrontStore(objects=nothing, brokers=nothing, partitions=nothing, producers=nothing, checks={}, work=())
     app = front.other_paths(Settings(data=tmp_path), store, nothing, FilterWorkers(), KeptConnections())
     status, answer = get(app, f"/apis/headgate.dev/v1/{path}")
     assert (status, answer["kind"], answer["reason"]) == (503, "Status", "ServiceUnavailable")

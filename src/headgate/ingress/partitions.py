@@ -2,9 +2,8 @@
 
 An event with the extension `partitionkey` goes to the partition of its key's hash, always. One without goes to the
 partition of its source and id where its broker stores it once, to that of its producer's name when that numbers its
-events, else to the partition whose turn it is. Under load a
-turn lasts longer than a request, as Kafka's sticky partitioner does it: what comes together shares a chunk, and a chunk
-costs more than its events.
+events, else to the partition whose turn it is. Under load a turn lasts longer than a request, as Kafka's sticky
+partitioner does it: what comes together shares a chunk, and a chunk costs more than its events.
 """
 
 from __future__ import annotations
@@ -189,13 +188,13 @@ class Stored:
     place: tuple[int, int] | None = None  # partition and offset
 
 
+NEW: Final = Stored()
+"""What a broker gives that stores all events."""
+
+
 def partition_of_key(key: str | bytes, count: int) -> int:
     """The partition of a key: XXH64 of its UTF-8 bytes, modulo the number of partitions."""
     return xxhash.xxh64_intdigest(key.encode() if isinstance(key, str) else key) % count
-
-
-NEW: Final = Stored()
-"""What a broker gives that stores all events."""
 
 
 class EventPartitions:

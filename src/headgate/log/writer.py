@@ -42,7 +42,7 @@ def wall_clock_us() -> int:
     return time.time_ns() // 1000
 
 
-NO_SIZES: Final[Mapping[str, int]] = MappingProxyType({})
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Encoded(NamedTuple):
@@ -54,8 +54,8 @@ class Encoded(NamedTuple):
     also: Sequence[str | None] = ()  # more values for the filter, no record's own; None and "": a record has none
     bloom_bytes: int | None = None  # size of the chunk's filter, 16..255; None: the writer's
     codec: Codec | None = None
-    sizes: Mapping[str, int] = NO_SIZES  # about the records' bytes, by whose they are: whoever counts them says that
-    windows: Mapping[str, int] = NO_SIZES  # by broker, within how many microseconds an event is stored once
+    sizes: Mapping[str, int] = _NONE  # about the records' bytes, by whose they are: whoever counts them says that
+    windows: Mapping[str, int] = _NONE  # by broker, within how many microseconds an event is stored once
 
 
 class PartitionWriter:

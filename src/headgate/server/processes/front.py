@@ -276,7 +276,7 @@ _OTHER_FILES = 1_024
 
 @dataclass(frozen=True, kw_only=True)
 class FrontStore:
-    """Where a front's events go.
+    """Where a front's events go; `brokers` are those of `objects`, perhaps not as of now.
 
     `checks` is what /readyz looks at here; each of `work` lasts until it is cancelled. None for `api` is this server's
     process `control`, for `inquiries` (what became of an event) `api`, for `dispatchers`, `calls` and `fronts` (who
@@ -285,6 +285,7 @@ class FrontStore:
     """
 
     objects: Store
+    brokers: ServedBrokers
     partitions: EventPartitions
     producers: ProducerStreams
     checks: Mapping[str, Callable[[], str]]
@@ -313,6 +314,7 @@ async def _own_log(context: child.Context, _stop: asyncio.Event) -> AsyncIterato
         log = await stack.enter_async_context(front_log(settings, context.part.index, brokers.windows()))
         yield FrontStore(
             objects=objects,
+            brokers=brokers,
             partitions=log.partitions,
             producers=log.producers,
             checks={"log": lambda: log.problem},
@@ -348,7 +350,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         authentication = Authentication(authenticator_of(settings), audit)
         stack.callback(http.close)
         store = await stack.enter_async_context(opened(context, stop))
-        brokers = ServedBrokers(store.objects)
+        brokers = store.brokers
         board = QuotaBoard(settings.usage_directory, context.part.name)
         quotas = PublishQuotas(
             store.objects, store.fronts or settings.fronts, board=board, stored=store.stored, lacking=store.lacking

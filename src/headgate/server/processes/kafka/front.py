@@ -10,6 +10,7 @@ from headgate.backend.kafka.appender import FencedProducers, KafkaAppender
 from headgate.backend.kafka.election import GroupMembers
 from headgate.backend.kafka.objects import open_cache
 from headgate.ingress.partitions import EventPartitions
+from headgate.objects.views.copies import ServedBrokers
 from headgate.server import child, parts
 from headgate.server.parts import Role
 from headgate.server.peers import instance
@@ -52,6 +53,7 @@ async def _front_store(context: child.Context, stop: asyncio.Event) -> AsyncIter
         showing = ProcessProxy(settings.control_socket, kept, peers.shown) if has_control else None
         yield FrontStore(
             objects=objects,
+            brokers=ServedBrokers(objects),
             partitions=EventPartitions(appender, config.topics.events.partitions),
             producers=producers,
             checks={"kafka": lambda: appender.problem},
