@@ -166,7 +166,7 @@ def test_no_answer_and_nobody_there(tmp_path: Path):
         async with Subscriber(hang) as subscriber, Subscriber() as closed:
             await closed.__aexit__()
             routes = Routes(
-                target(1, subscriber.url, retry=1, timeout_s=0.05),
+                target(1, subscriber.url, retry=1, timeout_s=0.5),
                 target(2, closed.url, retry=1),
                 target(3, "http://no-such-host.invalid/", retry=1),
                 target(4, "http://[nonsense", retry=1),

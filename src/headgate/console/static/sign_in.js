@@ -93,14 +93,13 @@ export async function returnFromProvider() {
 export async function signInWith(token, isKept = false) {
   useToken(token.trim());
   forgetRights();
-  keep("");
   try {
-    await learnUser();
+    await learnUser(isKept ? token.trim() : "");
   } catch (error) {
+    if (!error.isGone) keep(""); // a page that is left in between hears of nobody, either
     useToken("");
     throw error;
   }
-  if (isKept) keep(token.trim());
 }
 
 /** Who the user is, with the token that was kept for this tab, where there is one. */
@@ -117,10 +116,11 @@ export function signOut() {
   set({ user: "", mustSignIn: true, draft: {} });
 }
 
-/** Asks who the user is, and which namespaces he may see. */
-export async function learnUser() {
+/** Asks who the user is, and which namespaces he may see; keeps the token before anybody sees that it has worked. */
+async function learnUser(token = "") {
   const question = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
   const { status } = await post(SELF, question);
-  set({ user: status.userInfo.username, mustSignIn: false });
-  set({ namespaces: await get(`${OWN}/selfsubjectnamespaces`) });
+  const namespaces = await get(`${OWN}/selfsubjectnamespaces`);
+  keep(token);
+  set({ user: status.userInfo.username, mustSignIn: false, namespaces });
 }
