@@ -31,6 +31,7 @@ import structlog
 import yaml
 from rich.table import Table
 
+from benchmarks.idle import Reading
 from benchmarks.match_latency import DELIVERY, Sink
 from benchmarks.plans import Plans
 from benchmarks.tables import print_whole
@@ -157,23 +158,17 @@ def apply(scratch: Path, count: int) -> Iterator[Result]:
         (folder / f"{first:08}.yaml").write_text(text)
     with Server(scratch / "server", log=scratch / "server.log") as server:
         parts = {name: pid for name, pid in parts_of(server.pid).items() if name.startswith(("control", "front"))}
-        before = {name: cpu_of(pid) for name, pid in parts.items()}
+        before = {name: Reading.of(pid).processor_s for name, pid in parts.items()}
         began, children = time.perf_counter(), os.times()
         command = [Path(sys.executable).with_name("headgate"), "apply", "-f", str(folder), "--server", server.url]
         made = subprocess.run(command, capture_output=True, check=True, text=True).stdout.count(" created\n")
         clock_s, ended = time.perf_counter() - began, os.times()
-        used = {name: cpu_of(pid) - before[name] for name, pid in parts.items()}
+        used = {name: Reading.of(pid).processor_s - before[name] for name, pid in parts.items()}
         if made != count:
             raise SystemExit(f"wrong: {made} of {count} triggers were created")
     used["command"] = ended.children_user + ended.children_system - children.children_user - children.children_system
     for name, cpu_s in used.items():
         yield Result(f"by one apply: {name}", count, round(clock_s, 2), round(cpu_s, 2))
-
-
-def cpu_of(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def target(plans: Plans, number: int) -> Target:

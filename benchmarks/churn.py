@@ -34,6 +34,8 @@ class Result:
     """Of all changes; megabytes are 10^6 bytes."""
 
     triggers: int
+    loaded_s: float  # from the first request that creates one until all are Ready
+    loading_by_process_ms: dict[str, float]  # processor time of each process for it
     changes: int
     ready_ms: float  # median, from the request that creates a trigger to an answer that it is Ready
     slowest_ms: float
@@ -80,8 +82,10 @@ async def measure(server: Server, asked: argparse.Namespace) -> Result:
     receiver = Receiver()
     async with serving(receiver):
         url = f"http://127.0.0.1:{receiver.port}/all"
-        await load(server, asked.triggers, url, 1)
         pids = processes(server)
+        first = {name: Reading.of(pid).processor_s for name, pid in pids.items()}
+        loaded_s = await load(server, asked.triggers, url, 1)
+        loading = {name: Reading.of(pid).processor_s - first[name] for name, pid in pids.items()}
         await asyncio.to_thread(wait_until_quiet, pids)
         (jvm,) = [name for name in pids if name.startswith("java ")]
         seconds = asked.changes * asked.every
@@ -103,6 +107,8 @@ async def measure(server: Server, asked: argparse.Namespace) -> Result:
     more = {name: busy[name] - calm[name] for name in pids}
     return Result(
         asked.triggers,
+        round(loaded_s, 1),
+        {name: round(one * 1e3) for name, one in loading.items()},
         asked.changes,
         round(statistics.median(took) * 1e3, 1),
         round(max(took) * 1e3, 1),

@@ -117,11 +117,6 @@ def only(**wanted: object) -> Callable[[str], Callable[[Lines], float]]:
     return of
 
 
-def most(member: str) -> Callable[[Lines], float]:
-    """Reads the largest value of a member."""
-    return lambda lines: max(float(line[member]) for line in lines if member in line)
-
-
 def last(member: str, **wanted: object) -> Callable[[Lines], float]:
     """Reads a member of the last line that has these other members."""
     return lambda lines: [float(line[member]) for line in lines if wanted.items() <= line.items()][-1]
@@ -172,6 +167,11 @@ def requests(mode: str) -> Parts:
     """Processor time of a request that stores events."""
     us = "cpu_us_per_request"
     return beyond_http("decode, check, store", only(app="ingress", mode=mode)(us), only(app="bare", mode=mode)(us))
+
+
+def loading(lines: Lines) -> Mapping[str, float]:
+    """Processor time of each process until triggers are Ready."""
+    return dict(lines[0]["loading_by_process_ms"])
 
 
 def by_process(lines: Lines) -> Mapping[str, float]:
@@ -226,7 +226,16 @@ PROGRAMS: Final = (
     Program(
         "churn --json",
         (
+            Figure("10,000 triggers by a request each, until all are Ready, s", 15, ANY("loaded_s"), loading),
             Figure("one trigger more among 10,000: ms until Ready", 100, ANY("ready_ms"), by_process),
+            Figure("processor time of it, all processes, ms", 20, ANY("processor_ms"), by_process),
+        ),
+        "ms",
+    ),
+    Program(
+        "churn --triggers 100000 --json",
+        (
+            Figure("one trigger more among 100,000: ms until Ready", 100, ANY("ready_ms"), by_process),
             Figure("processor time of it, all processes, ms", 20, ANY("processor_ms"), by_process),
         ),
         "ms",
@@ -248,7 +257,7 @@ PROGRAMS: Final = (
         "MB or %",
     ),
     Program(
-        "system",
+        "system --connections 16 64 128",
         (
             Figure(
                 "POST to subscriber, 100 triggers, 50/s: p50 ms",
@@ -259,9 +268,9 @@ PROGRAMS: Final = (
             ),
             Figure("p99 ms", 5, STEADY("deliver_p99_ms"), waits(50), budget=BUDGET),
             Figure(
-                "whole system, 100 triggers: delivered/s",
+                "whole system, 100 triggers, 64 producers: delivered/s",
                 12_000,
-                most("delivered_per_s"),
+                only(connections=64)("delivered_per_s"),
                 work(2_000),
                 is_rate=True,
                 budget=BUDGET,
