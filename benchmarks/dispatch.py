@@ -322,8 +322,7 @@ def measured(
         data = base / f"t{targets}{bool(transform)}"
         rate, used_s = uvloop.run(throughput(data, url, pipe, options.count, targets, transform))
         figures = {
-            "triggers": targets,
-            **({"transformed": True} if transform else {}),
+            "transforming_triggers" if transform else "triggers": targets,
             "deliveries_per_s": round(rate),
             "cpu_us": round(used_s / options.count * 1e6, 1),
         }
