@@ -103,15 +103,17 @@ def test_a_reply_that_is_not_stored_is_a_failed_attempt(tmp_path: Path, log: Eve
     assert (len(asked), len(stored), failed) == (2, 2, 0)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        (200, b"[]", ("content-type", "application/cloudevents-batch+json")),
-        (200, b"x" * (limits.RESPONSE_BYTES_MAX + 1), *CE),
-    ],
-)
-def test_a_reply_that_is_none_is_a_failed_attempt(tmp_path: Path, log: EventLog, answer: tuple[object, ...]):
-    asked, stored, failed = exchange(tmp_path, log, answer)
+def test_a_reply_may_be_a_batch(tmp_path: Path, log: EventLog):
+    """It goes to ingress in one request, which stores all of its events or none."""
+    body = b'[{"specversion":"1.0","id":"r1","source":"/r","type":"t"}, {"specversion":"1.0","id":"r2"} ]'
+    _, stored, failed = exchange(tmp_path, log, (200, body, ("content-type", "application/cloudevents-batch+json")))
+    assert ([one.body for one in stored], failed) == ([body], 0)
+    assert stored[0].header("content-type") == "application/cloudevents-batch+json"
+    assert stored[0].header("headgate-hops") == "1"
+
+
+def test_a_reply_that_is_too_large_is_a_failed_attempt(tmp_path: Path, log: EventLog):
+    asked, stored, failed = exchange(tmp_path, log, (200, b"x" * (limits.RESPONSE_BYTES_MAX + 1), *CE))
     assert (len(asked), stored, failed) == (3, [], 1)
 
 

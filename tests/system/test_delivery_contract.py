@@ -151,6 +151,22 @@ def test_a_reply_comes_to_every_trigger_its_own_too(server: Server, subscriber: 
     assert subscriber.at("replier")[0].headers["prefer"] == "reply"
 
 
+def test_a_reply_of_several_events(server: Server, subscriber: Subscriber, broker: str) -> None:
+    """Each goes the way of any event. With one that is no event none is stored, and the subscriber is asked again."""
+    events = [{"specversion": "1.0", "id": f"r{one}", "source": "/reply", "type": "reply"} for one in range(3)]
+    batch = ("content-type", "application/cloudevents-batch+json")
+    subscriber.answers["several"] = (200, json.dumps(events).encode(), batch)
+    subscriber.answers["partly"] = (200, json.dumps([events[0] | {"id": "bad"}, {"id": "no event"}]).encode(), batch)
+    only = {"filter": {"attributes": {"type": "order"}}, "delivery": FAST | {"retry": 1}}
+    for name in ("several", "partly"):
+        trigger(server, broker, name, subscriber.url(name), wait=False, **only)
+    trigger(server, broker, "replies", subscriber.url("replies"), filter={"attributes": {"type": "reply"}})
+    publish(server, broker, "o1", "order")
+    eventually(lambda: subscriber.ids("replies") == {"r0": 1, "r1": 1, "r2": 1} and len(subscriber.at("partly")) == 2)
+    assert {one.headers["headgate-hops"] for one in subscriber.at("replies")} == {"2"}
+    assert (len(subscriber.at("several")), subscriber.ids("replies").get("bad")) == (1, None)
+
+
 def test_no_reply_and_malformed_replies(server: Server, subscriber: Subscriber, broker: str) -> None:
     """D12: a 202 is never a reply. D17, D18: a malformed reply is a failed delivery."""
     subscriber.answers["taken"] = (202, b"x", *REPLY)

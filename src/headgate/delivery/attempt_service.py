@@ -29,14 +29,13 @@ from headgate.objects.store.secret_store import SecretTable
 from headgate.observe import metrics
 from headgate.observe.tracing import Span, Tracing, Value, destination, event_attributes
 from headgate_api import limits
-from headgate_api.event.http import BATCH_JSON
 from headgate_api.event.model import Event
 from headgate_api.event.names import path_of
 
 # --- replies --------------------------------------------------------------------------------------
-# An event in a subscriber's 200 answer is POSTed to front as any producer's event, with its hop count beside it. It is
-# on disk before its delivery ends; a reply that could not be stored is a failed attempt, and the subscriber is asked
-# again.
+# An event in a subscriber's 200 answer, or a batch of them, is POSTed to front as any producer's, with its hop count
+# beside it. It is on disk before its delivery ends; a reply that could not be stored is a failed attempt, and the
+# subscriber is asked again. Of a batch all events are stored, or none.
 #
 # The count is what the delivered event had, plus one. Nothing in the answer changes it, so a chain of replies ends at
 # HOPS_MAX; and front counts what comes of one event, so a tree of replies ends at DESCENDANTS_MAX. A subscriber that
@@ -79,8 +78,6 @@ class IngressReplies:
         hops = hops_of(to.event) + 1
         if hops > limits.HOPS_MAX:
             return _refused("looped", "reply-hops", f"the reply would be hop {hops} of at most {limits.HOPS_MAX}")
-        if any(name == "content-type" and value.lower().startswith(BATCH_JSON) for name, value in answer.headers):
-            return _refused("malformed", "reply-malformed", "a reply is one event, not a batch")
         headers = [*answer.headers, (HOPS_HEADER, str(hops)), (ROOT_HEADER, to.root), *trace.items()]
         outcome = await self._post(f"{self._url}/{to.broker}", headers, answer.body)
         if 200 <= outcome.status < 300:
