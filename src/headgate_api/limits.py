@@ -862,6 +862,8 @@ PULLS_MAX: Final = 1_024
 """Pulls and streams of consumers at the same time, all subscriptions of a dispatcher together."""
 CONSUMERS_SHOWN_MAX: Final = 1_000
 """Consumers of one subscription that an answer names."""
+KEY_CONSUMERS_MAX: Final = 1_000
+"""Consumers that share one subscription by key: who has a key is looked for among them."""
 CONSUMER_CHARS_MAX: Final = 128
 """A consumer's name."""
 ANALYZE_EVENTS_MAX: Final = 100_000

@@ -27,14 +27,20 @@ from tests.delivery.harness import EPOCH
 from tests.subscriptions.world import KEPT, NAME, TIMEOUT_S, US, World, offsets, run
 
 
+def key_of(offset: int) -> str:
+    """Of an event, where consumers share by key: every third has none."""
+    return ("", "x", "y")[offset % 3]
+
+
 class Consumers(RuleBasedStateMachine):
     """Any order of pulling, acknowledging, waiting and dying; the model is a set of offsets."""
 
-    @initialize(type_=st.sampled_from(["shared", "exclusive", "failover"]))
+    @initialize(type_=st.sampled_from(["shared", "keyShared", "exclusive", "failover"]))
     def begin(self, type_: PullType) -> None:
         self.loop = asyncio.new_event_loop()
         self.folder = tempfile.TemporaryDirectory()
         self.world = World(Path(self.folder.name), type_)
+        self.world.outbox.key_of = key_of
         self.added: set[int] = set()
         self.acked: set[int] = set()
         self.out: dict[str, tuple[int, int]] = {}  # id -> offset, when it is due again; in the order of handing out
@@ -54,7 +60,8 @@ class Consumers(RuleBasedStateMachine):
     @rule(consumer=st.sampled_from("ab"), count=st.integers(1, 5))
     def pull(self, consumer: str, count: int) -> None:
         cursor = self.world.state.cursor
-        moved = self.world.target.pull.type != "shared" and cursor.leases.consumer != consumer  # type: ignore[union-attr]
+        type_ = self.world.state.rules.type
+        moved = type_ in ("exclusive", "failover") and cursor.leases.consumer != consumer
         try:
             pulled = self.do(self.world.pull(consumer, count))
         except ConsumerBusyError:
@@ -71,6 +78,24 @@ class Consumers(RuleBasedStateMachine):
             self.out.pop(one.id, None)
             self.out[one.id] = one.offset, due_us
             self.with_[one.id] = consumer
+        if type_ == "keyShared":
+            self.each_key_is_whole(consumer, set(found))
+
+    def each_key_is_whole(self, consumer: str, found: set[int]) -> None:
+        """Nobody else holds an event of a key that was handed out, and the consumer has all before it."""
+        now_us = self.world.now_us
+        held = {offset: self.with_[one] for one, (offset, due_us) in self.out.items() if due_us > now_us}
+        for offset in filter(key_of, found):
+            of_key = {other for other in self.added - self.acked if key_of(other) == key_of(offset)}
+            assert {held[other] for other in of_key & held.keys()} <= {consumer, ""}
+            assert {held.get(other) for other in of_key if other < offset} <= {consumer}
+
+    @rule(consumer=st.sampled_from("ab"))
+    def leave(self, consumer: str) -> None:
+        self.world.subscriptions.leave(NAME, consumer)
+        for one, (offset, due_us) in self.out.items():
+            if self.with_[one] == consumer and due_us > self.world.now_us:
+                self.out[one] = offset, self.world.now_us
 
     @precondition(lambda self: self.out)
     @rule(data=st.data(), up_to=st.booleans())
@@ -112,7 +137,11 @@ class Consumers(RuleBasedStateMachine):
         if clean:
             self.do(self.world.subscriptions.flush())
         self.world.crash()
-        self.out = {one: (offset, 0) for one, (offset, _) in self.out.items()}
+        known = {one.position: one for one in self.world.state.cursor.leases}
+        for one, (offset, _) in self.out.items():
+            left = known.get(offset)
+            self.out[one] = offset, left.due_us if left is not None else 0
+            self.with_[one] = left.consumer if left is not None else ""
 
     @rule()
     def flush(self) -> None:
@@ -176,6 +205,63 @@ def test_competing_consumers_each_get_exactly_their_share(tmp_path: Path) -> Non
         stats = await world.subscriptions.stats(NAME)
         assert (stats.backlog, stats.unacknowledged, stats.acknowledged) == (15, 15, 5)
         assert stats.oldest_unacknowledged == rfc3339.text(min(offsets(a) + offsets(c)) * US)
+
+    run(work())
+
+
+def test_consumers_that_share_by_key(tmp_path: Path) -> None:
+    """Each has whole keys in order; a key moves when its consumer leaves, or has acknowledged and another one comes."""
+
+    async def work() -> None:
+        world = World(tmp_path, "keyShared")
+        world.outbox.key_of = lambda offset: f"k{offset % 10}"
+        world.add(100)
+        assert offsets(await world.pull("a", 10)) == list(range(10)), "who is alone has every key"
+        assert offsets(await world.pull("b", 100)) == [], "each key is with a, which holds an event of it"
+        rest = await world.pull("a", 100)
+        assert offsets(rest) == list(range(10, 100))
+        assert world.subscriptions.leave(NAME, "a") == 100
+        (a, b) = [await world.pull(name, 100) for name in "ab"]
+        keys = [{one % 10 for one in offsets(pulled)} for pulled in (a, b)]
+        assert (keys[0] & keys[1], keys[0] | keys[1]) == (set(), set(range(10)))
+        assert min(map(len, keys)) > 0, "both have some"
+        assert offsets(a) == [one for one in range(100) if one % 10 in keys[0]]
+        assert await world.ack(b, "b") == len(b.events)
+        assert world.subscriptions.leave(NAME, "b") == 0
+        world.add(10)
+        moved = offsets(await world.pull("a", 100))
+        assert moved == list(range(100, 110)), "what was b's, and what comes after what it holds of its own"
+
+    run(work())
+
+
+def test_a_key_waits_for_its_event_that_was_given_back(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path, "keyShared")
+        world.outbox.key_of = lambda offset: f"k{offset % 2}"
+        world.add(2)
+        (first, second) = (await world.pull("a")).events
+        await world.subscriptions.nack(NAME, (first.id,), 5.0)
+        await world.subscriptions.ack(NAME, "a", ids=(second.id,))
+        world.add(2)
+        assert offsets(await world.pull("a")) == [3], "2 comes after 0"
+        world.now_us += 6 * US
+        assert offsets(await world.pull("a")) == [0, 2]
+
+    run(work())
+
+
+def test_more_consumers_than_can_share_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.subscriptions.consumers.KEY_CONSUMERS_MAX", 2)
+
+    async def work() -> None:
+        world = World(tmp_path, "keyShared")
+        for name in "aab":
+            await world.pull(name)
+        with pytest.raises(ConsumerBusyError, match="2 consumers share"):
+            await world.pull("c")
+        world.now_us += int(TIMEOUT_S * US)
+        assert (await world.pull("c")).active
 
     run(work())
 

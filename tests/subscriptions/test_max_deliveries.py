@@ -146,6 +146,6 @@ def test_a_waiting_pull_does_not_turn_in_circles_for_it(tmp_path: Path) -> None:
         world.add(1)
         await exhaust(world, 1)
         state = world.state
-        assert state.cursor.leases.next_due_us(state.rules) is None
+        assert state.cursor.leases.next_due_us("a", world.now_us, state.rules) is None
 
     run(work())

@@ -39,6 +39,8 @@ class Outbox:
         self.gone: set[int] = set()
         self.expiry: dict[int, str] = {}
         """The expirytime of events, by offset."""
+        self.key_of: Callable[[int], str] = lambda _: ""
+        """The partition key of an event, by its offset."""
 
     async def read(
         self, number: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
@@ -66,6 +68,8 @@ class Outbox:
         if offset in self.gone:
             raise EventGoneError("gone")
         extensions = {"expirytime": self.expiry[offset]} if offset in self.expiry else {}
+        if key := self.key_of(offset):
+            extensions["partitionkey"] = key
         return SharedEvent(BROKER, event(offset, data=b'{"n":%d}' % offset, extensions=extensions), offset * US)
 
     async def load(self, partition: int, offset: int) -> SharedEvent:

@@ -6,8 +6,9 @@ what was handed out before are reported as stale.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from headgate.objects.kinds.routing import PullRules
 from headgate.subscriptions.messages import (
@@ -20,11 +21,19 @@ from headgate.subscriptions.messages import (
 )
 from headgate.subscriptions.store import HISTORY, SavedCursor, UnackedEvent
 from headgate_api.event import rfc3339
-from headgate_api.limits import CONSUMERS_SHOWN_MAX
+from headgate_api.limits import CONSUMERS_SHOWN_MAX, KEY_CONSUMERS_MAX, SUBSCRIPTION_UNACKED_MAX
 
 _US: Final = 1_000_000
 _ID_CHARS_MAX: Final = 40
 _NOWHERE: Final = HISTORY - 1
+_ALONE: Final = ("exclusive", "failover")
+"""Types of which one consumer has all events."""
+_WORD: Final = (1 << 64) - 1
+
+
+def key_hash(text: str) -> int:
+    """A partition key, or a consumer's name, as a number above 0; 0 for an empty one."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest()) + 1 if text else 0
 
 
 class Leases:
@@ -36,13 +45,18 @@ class Leases:
          ^               |
          +-- nack, ack timeout, the consumer's lease is over
 
-    Epoch, consumer's lease and counters are kept in `saved`.
+    Epoch, consumer's lease and counters are kept in `saved`. Who shares the events by key is known while it asks: each
+    key is of the consumer that holds events of it, else of the one that the hash of both chooses among all.
     """
 
     def __init__(self, saved: SavedCursor) -> None:
         self._saved = saved
         self._events = {event.position: event for event in saved.unacked}
         self._turn = max((event.turn for event in saved.unacked), default=0)
+        self._sharers: dict[str, _Sharer] = {}
+        """By name, the consumers that share by key."""
+        self._owners: dict[int, str] = {}
+        """By key, whose it is among them; what was asked for."""
 
     def __iter__(self) -> Iterator[UnackedEvent]:
         """In order of position."""
@@ -72,6 +86,9 @@ class Leases:
         saved = self._saved
         if rules.type == "shared":
             return True
+        if rules.type == "keyShared":
+            self._share(consumer, now_us, now_us + int(rules.ack_timeout_s * _US))
+            return True
         if saved.consumer is not None and saved.consumer != consumer and now_us < saved.lease_us:
             if rules.type == "failover":
                 return False
@@ -86,8 +103,34 @@ class Leases:
         saved.lease_us = now_us + int(rules.ack_timeout_s * _US)
         return True
 
+    def _share(self, consumer: str, now_us: int, until_us: int) -> None:
+        """A consumer shares the keys until a time, and may say so again."""
+        there = {name: one for name, one in self._sharers.items() if one.until_us > now_us}
+        if consumer not in there and len(there) >= KEY_CONSUMERS_MAX:
+            problem = f"{KEY_CONSUMERS_MAX} consumers share the subscription already"
+            raise ConsumerBusyError(problem, hint="let one leave; a consumer keeps its name from pull to pull")
+        there[consumer] = _Sharer(key_hash(consumer), until_us)
+        self._set_sharers(there)
+
+    def _set_sharers(self, there: dict[str, _Sharer]) -> None:
+        if there.keys() != self._sharers.keys():
+            self._owners.clear()
+        self._sharers = there
+
+    def owner_of(self, key: int) -> str:
+        """Who of those that share has a key of which nobody holds an event."""
+        owner = self._owners.get(key)
+        if owner is None:
+            if len(self._owners) >= SUBSCRIPTION_UNACKED_MAX:
+                self._owners.clear()
+            sharers = self._sharers
+            owner = max(sharers, key=lambda name: _weight(key, sharers[name].seed), default="")
+            self._owners[key] = owner
+        return owner
+
     def leave(self, consumer: str, now_us: int) -> int:
         """A consumer goes: what it has is due at once, its lease is over; returns how many events those are."""
+        self._set_sharers({name: one for name, one in self._sharers.items() if name != consumer})
         if self._saved.consumer == consumer:
             self._saved.consumer, self._saved.lease_us = None, now_us
         count = 0
@@ -105,7 +148,7 @@ class Leases:
                 held.setdefault(event.consumer, []).append(event)
         waiting = len(self) - sum(map(len, held.values()))
         lease, saved = None, self._saved
-        if rules.type != "shared" and saved.consumer is not None and saved.lease_us > now_us:
+        if rules.type in _ALONE and saved.consumer is not None and saved.lease_us > now_us:
             lease = ConsumerLease(saved.consumer, rfc3339.text(saved.lease_us, "milliseconds"))
         items = [_view(name, events) for name, events in sorted(held.items())[:CONSUMERS_SHOWN_MAX]]
         return ConsumerList(rules.type, items, waiting, len(held) > CONSUMERS_SHOWN_MAX, lease)
@@ -117,13 +160,16 @@ class Leases:
         self._saved.counters.accepted += 1
         self._events[event.position] = event
 
-    def due(self, now_us: int, rules: PullRules) -> list[UnackedEvent]:
-        """What may be handed out (again), in order of position."""
-        return [event for event in self if event.due_us <= now_us and not _is_exhausted(event, rules)]
+    def turn_of(self, consumer: str, now_us: int, rules: PullRules) -> Turn:
+        """What a consumer may be handed now: the events that are due, and of those to come the ones that it `takes`."""
+        if rules.type == "keyShared":
+            return KeyTurn(self, consumer, now_us, rules)
+        return Turn([event for event in self if event.due_us <= now_us and not _is_exhausted(event, rules)])
 
-    def next_due_us(self, rules: PullRules) -> int | None:
-        """When the next event is due; None when none will be."""
-        return min((event.due_us for event in self if not _is_exhausted(event, rules)), default=None)
+    def next_due_us(self, consumer: str, now_us: int, rules: PullRules) -> int | None:
+        """When the next event is due for a consumer; None when none will be, as far as is known."""
+        later = (event.due_us for event in self if event.due_us > now_us and not _is_exhausted(event, rules))
+        return min((*later, *(event.due_us for event in self.turn_of(consumer, now_us, rules).due)), default=None)
 
     def exhausted(self, now_us: int, rules: PullRules) -> list[UnackedEvent]:
         """What was handed out as often as the rules let it, and came back each time."""
@@ -208,6 +254,65 @@ class Leases:
                 f"{id_[:_ID_CHARS_MAX]!r} is no ackId of this subscription", hint="give back what pull gave"
             )
         return int(epoch), int(position) + (HISTORY if of_history else 0)
+
+
+class _Sharer(NamedTuple):
+    """A consumer of several that share by key."""
+
+    seed: int
+    until_us: int
+
+
+class Turn:
+    """What a consumer may be handed at one moment: what is `due`, in order of position, and all that is read then."""
+
+    def __init__(self, due: list[UnackedEvent]) -> None:
+        self.due = due
+
+    def takes(self, event: UnackedEvent) -> bool:
+        """Whether an event that was just read, behind all others, is for the consumer."""
+        return True
+
+
+class KeyTurn(Turn):
+    """The same where consumers share by key: an event waits for all before it of its key, and for whoever holds one."""
+
+    def __init__(self, leases: Leases, consumer: str, now_us: int, rules: PullRules) -> None:
+        self._leases = leases
+        self._consumer = consumer
+        held = {event.key: event.consumer for event in leases if event.consumer and event.due_us > now_us}
+        held.pop(0, None)
+        self._blocked = {key for key, holder in held.items() if holder != consumer}
+        self._own = held.keys() - self._blocked
+        due = []
+        for event in leases:
+            if event.due_us > now_us:
+                if event.key and not event.consumer:
+                    self._blocked.add(event.key)  # it was given back, and waits
+            elif _is_exhausted(event, rules):
+                self._blocked.add(event.key)
+            elif self.takes(event):
+                due.append(event)
+        super().__init__(due)
+
+    def takes(self, event: UnackedEvent) -> bool:
+        key = event.key
+        if not key:
+            return True
+        if key in self._blocked:
+            return False
+        if key in self._own:
+            return True
+        is_own = self._leases.owner_of(key) == self._consumer
+        (self._own if is_own else self._blocked).add(key)
+        return is_own
+
+
+def _weight(key: int, seed: int) -> int:
+    """How much a consumer wants a key, by rendezvous hashing: one that comes or goes moves no keys but its own."""
+    mixed = (key ^ seed) * 0x9E3779B97F4A7C15 & _WORD
+    mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & _WORD
+    return mixed ^ mixed >> 32
 
 
 def _is_exhausted(event: UnackedEvent, rules: PullRules) -> bool:

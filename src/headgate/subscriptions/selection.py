@@ -21,6 +21,7 @@ from headgate.observe import metrics
 from headgate.outbox.reader import OutboxRow
 from headgate.scan.pages import ScanRequest
 from headgate.scan.source import EARLIEST, start_offsets
+from headgate.subscriptions.consumers import Turn, key_hash
 from headgate.subscriptions.registry import SubscriptionState
 from headgate.subscriptions.store import UnackedEvent, history_position
 from headgate_api import limits
@@ -85,6 +86,10 @@ async def _read_history(state: SubscriptionState, count_max: int) -> list[Unacke
         UnackedEvent(history_position(partition, one.offset), partition, one.offset, one.stored_us)
         for one in page.found
     ]
+    if state.rules.type == "keyShared":
+        for unacked in found:
+            event = await load_or_none(state.resources.events, unacked.partition, unacked.offset)
+            unacked.key = key_hash(event.key) if event is not None else 0
     for unacked in found:
         cursor.leases.add(unacked)
     # The page is over as a whole, with its errors: what a pull has no room for is due at the next one.
@@ -113,18 +118,19 @@ class _Chosen:
         self.size_bytes += event.size_bytes
 
 
-async def choose(state: SubscriptionState, count_max: int) -> list[tuple[UnackedEvent, SharedEvent]]:
-    """Events to hand out, all of them unacknowledged; PULL_BYTES_MAX bounds them as well. `state.reading` is taken.
+async def choose(state: SubscriptionState, consumer: str, count_max: int) -> list[tuple[UnackedEvent, SharedEvent]]:
+    """Events for a consumer, all of them unacknowledged; PULL_BYTES_MAX bounds them as well. `state.reading` is taken.
 
-    A turn that met PULL_REJECTED_MAX events that are not wanted ends with what it has; the cursor has moved then. What
-    comes before a damaged event is handed out; the next pull raises CorruptChunkError.
+    A turn that met PULL_REJECTED_MAX events that are not wanted, or are another consumer's, ends with what it has; the
+    cursor has moved then. What comes before a damaged event is handed out; the next pull raises CorruptChunkError.
     """
     chosen = _Chosen(count_max)
+    turn = state.cursor.leases.turn_of(consumer, state.resources.clock_us(), state.rules)
     try:
-        await _due(state, chosen, state.cursor.leases.due(state.resources.clock_us(), state.rules))
+        await _due(state, chosen, turn.due)
         if chosen.room > 0:
-            await _due(state, chosen, await _read_history(state, chosen.room))
-        await _unread(state, chosen)
+            await _due(state, chosen, [one for one in await _read_history(state, chosen.room) if turn.takes(one)])
+        await _unread(state, chosen, turn)
     except CorruptChunkError:
         if not chosen.events:
             raise
@@ -157,7 +163,7 @@ async def _due(state: SubscriptionState, chosen: _Chosen, due: list[UnackedEvent
                 leases.refuse(unacked)
 
 
-async def _unread(state: SubscriptionState, chosen: _Chosen) -> None:
+async def _unread(state: SubscriptionState, chosen: _Chosen, turn: Turn) -> None:
     """Rows of the outbox from the cursor on; what is left of history comes before them."""
     cursor = state.cursor
     while cursor.next_history() is None:
@@ -173,7 +179,7 @@ async def _unread(state: SubscriptionState, chosen: _Chosen) -> None:
                 continue
             event = await load_or_none(state.resources.events, row.partition, row.offset)
             accepted = _accepted(state, row, event)
-            if accepted is not None:
+            if accepted is not None and turn.takes(accepted[0]):
                 chosen.add(*accepted)
             else:
                 chosen.rejected += 1
@@ -205,6 +211,8 @@ def _accepted(
         cursor.counters.rejected += result != "error"
         return None
     unacked = UnackedEvent(row.position, row.partition, row.offset, event.append_time_us)
+    if state.rules.type == "keyShared":
+        unacked.key = key_hash(event.key)
     cursor.leases.add(unacked)
     return unacked, result
 

@@ -142,15 +142,16 @@ class Subscriptions:
             if is_gone is not None and await is_gone():
                 return PullResult([], cursor.epoch, active)
             if not moved:
-                await self._wait(state, changed, ends - time.monotonic(), active=active)
+                await self._wait(state, changed, ends - time.monotonic(), consumer if active else "")
 
-    async def _wait(self, state: SubscriptionState, changed: asyncio.Event, at_most_s: float, *, active: bool) -> None:
-        """Until there may be something for a consumer, or its lease is to be renewed."""
+    async def _wait(self, state: SubscriptionState, changed: asyncio.Event, at_most_s: float, active: str) -> None:
+        """Until there may be something for an active consumer (empty for none), or its lease is to be renewed."""
         poll_s = _poll_s(state) if has_history_begun(state) else limits.BACKFILL_POLL_S
         wait_s = min(at_most_s, poll_s)
-        due_us = state.cursor.leases.next_due_us(state.rules) if active else None
+        now_us = self._clock_us()
+        due_us = state.cursor.leases.next_due_us(active, now_us, state.rules) if active else None
         if due_us is not None:
-            wait_s = min(wait_s, max(0.01, (due_us - self._clock_us()) / _US))
+            wait_s = min(wait_s, max(0.01, (due_us - now_us) / _US))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), wait_s)
 
@@ -174,12 +175,14 @@ class Subscriptions:
         async with state.reading:
             cursor = state.cursor
             progress = cursor.progress
-            chosen = await choose(state, count_max)
+            chosen = await choose(state, consumer, count_max)
             # From here on nothing is awaited: what was chosen is still unacknowledged.
             now_us = self._clock_us()
             for unacked, _ in chosen:
                 cursor.leases.hand_out(unacked, consumer, now_us, state.rules)
             self._registry.changed(state)
+            if state.rules.type == "keyShared" and cursor.progress != progress:
+                state.wake()  # some of what was read may be for others
             events = [
                 LeasedEvent(cursor.leases.id_of(one), one.deliveries, one.partition, one.offset, event)
                 for one, event in chosen
@@ -202,7 +205,7 @@ class Subscriptions:
     def keep(self, name: str, consumer: str) -> float:
         """A consumer is there: it keeps its lease, if it has it. Returns after how many seconds to call this again."""
         state = self._registry.get(name)
-        if state.cursor.leases.consumer == consumer and state.rules.type != "shared":
+        if state.rules.type == "keyShared" or state.cursor.leases.consumer == consumer:
             state.cursor.leases.admit(consumer, state.rules, self._clock_us())
         return _poll_s(state)
 

@@ -33,6 +33,7 @@ class UnackedEvent(msgspec.Struct, array_like=True, gc=False):
     due_us: int = 0  # when it may be handed out (again)
     consumer: str = ""  # who has it; empty for none
     turn: int = 0  # the number of its last handing out
+    key: int = 0  # its partition key, as a hash, where consumers share by key; 0 for none
 
 
 class SubscriptionCounters(msgspec.Struct, gc=False):

@@ -14,7 +14,7 @@ from headgate_api.objects.kinds import AuthSpec
 
 BackoffPolicy = Literal["linear", "exponential"]
 Format = Literal["binary", "json", "batch"]
-PullType = Literal["exclusive", "failover", "shared"]
+PullType = Literal["exclusive", "failover", "shared", "keyShared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class PullRules:
 
     Attributes:
         type: `exclusive`: one consumer, others are refused; `failover`: one, the next takes over; `shared`: each gets
-            other events.
+            other events; `keyShared`: each gets other partition keys, the events of one in order.
         ack_timeout_s: Seconds until an event that is not acknowledged is handed out again.
         history: From where on the filter counts: `beginning` or a position; empty: from when it is in force.
         filter_id: Another one for every filter and history as they are written.

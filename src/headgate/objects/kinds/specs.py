@@ -7,7 +7,7 @@ import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
@@ -264,7 +264,7 @@ _PUSHED: Final = (
 )
 """Fields of `spec.delivery` that say how a trigger's events go out."""
 _ID_CHARS: Final = 16
-_TYPES: Final[dict[str, PullType]] = {"exclusive": "exclusive", "failover": "failover", "shared": "shared"}
+_TYPES: Final[dict[str, PullType]] = {one: one for one in get_args(PullType)}
 _NOW: Final = "now"
 _BEGINNING: Final = "beginning"
 
