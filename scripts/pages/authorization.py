@@ -32,6 +32,7 @@ Each start makes those that are missing, and gives back rules and subjects that 
 | `headgate:viewer` | Sees objects, events, dead letters and replays, and changes nothing |
 | `headgate:publisher` | Publishes |
 | `headgate:consumer` | Consumes subscriptions |
+| `headgate:subscriber` | Lets triggers and subscriptions of other namespaces have the events of brokers (`knsubscribe`) |
 | `cluster-admin` | Everything; given to `system:masters` |
 | `system:basic-user` | Asks for its own rights, and tries filters; given to everybody who is known |
 | `system:discovery` | Sees which resources there are; given to everybody who is known |

@@ -44,7 +44,12 @@ FILTERS: Filters = {
     "sql": ({"filters": [{"cesql": "type = 'even' AND EXISTS id"}]}, lambda number: number % 2 == 0),
 }
 """Triggers: a part of their spec, and which events they want."""
-LATER: Filters = {"late": ({"filter": {"expression": "data.n >= 90"}}, lambda number: number >= 90)}
+DEFAULT = {"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "namespace": "default", "name": "default"}
+LATER: Filters = {
+    "late": ({"filter": {"expression": "data.n >= 90"}}, lambda number: number >= 90),
+    "lent": ({"brokerRef": DEFAULT, "filter": {"expression": "data.n >= 95"}}, lambda number: number >= 95),
+}
+"""The second one is of another namespace, which has its name."""
 
 
 DEAD = ("dead-a", "dead-b", "dead-c", "dead-d")
@@ -80,11 +85,13 @@ class Deployment:
 
     def create(self, filters: Filters) -> None:
         """Creates triggers; returns when their filters count, which come into force together."""
+        places = {name: name if "brokerRef" in spec else "default" for name, (spec, _) in filters.items()}
         for name, (spec, _) in filters.items():
-            subscriber = {"uri": self.subscriber.url(name)}
-            self.server.create("triggers", "default", name, {"broker": "default", "subscriber": subscriber, **spec})
+            given: Object = {"subscriber": {"uri": self.subscriber.url(name)}, **spec}
+            broker = {} if "brokerRef" in spec else {"broker": "default"}
+            self.server.create("triggers", places[name], name, broker | given)
         for name, (_, wants) in filters.items():
-            self.server.wait_trigger_ready("default", name, seconds=WAIT_S_MAX)
+            self.server.wait_trigger_ready(places[name], name, seconds=WAIT_S_MAX)
             self.wanted[name] = wants
 
     def publish(self, numbers: range) -> None:

@@ -19,7 +19,7 @@ from headgate_client.sync import Client
 from headgate_client.values import new_event
 from tests.support import eventually
 from tests.system.secured import OWN_ROLES, Secured
-from tests.system.teams import ABSENT, NOWHERE, OBJECTS, TEAMS, THERE, Teams, ids, nameless
+from tests.system.teams import ABSENT, NOWHERE, NOWHERE_URI, OBJECTS, TEAMS, THERE, Teams, ids, nameless
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -283,6 +283,64 @@ def test_what_names_another_namespace_needs_its_right(teams: Teams) -> None:
     elsewhere = {"spec": {"subscriber": {"ref": {"name": "default"}}}}
     assert teams.ask("ann", "PATCH", path, elsewhere, "application/merge-patch+json").status == 403
     assert teams.ask("ann", "DELETE", path).status == 200
+
+
+def test_the_events_of_another_namespace_end_with_the_right(teams: Teams) -> None:
+    """Bob subscribes to ann's broker while she lets him, and looks at nothing of hers afterwards."""
+    reference = {"apiVersion": f"{EVENTING}/v1", "kind": "Broker", "namespace": "team-a", "name": THERE}
+    spec = {"brokerRef": reference, "filter": {"cel": 'ce.id.startsWith("lent-")'}}
+    pushed = spec | {"subscriber": NOWHERE_URI, "delivery": {"retry": 0, "deadLetterSink": NOWHERE_URI}}
+    kinds = (("Subscription", OWN, spec), ("Trigger", EVENTING, pushed))
+    for kind, group, one in kinds:
+        refused = teams.make("bob", kind, "team-b", "lent", group, spec=one)
+        assert (refused.status, "knsubscribe" in refused.json["message"]) == (403, True)
+    assert teams.bind("team-a", "lent", "headgate:subscriber", {"kind": "Group", "name": "team-b"}, "ann").status == 201
+    for kind, group, one in kinds:
+        assert teams.make("bob", kind, "team-b", "lent", group, spec=one).status == 201
+    paths = [f"/apis/{group}/v1/namespaces/team-b/{kind.lower()}s/lent" for kind, group, _ in kinds]
+
+    def broker_ready(path: str) -> tuple[str, str]:
+        conditions = {one["type"]: one for one in teams.ask("bob", "GET", path).json["status"]["conditions"]}
+        return conditions["Ready"]["status"], conditions["BrokerReady"].get("reason", "")
+
+    def pulled() -> list[str]:
+        answer = teams.ask("bob", "POST", f"{paths[0]}/pull", {"wait": 1})
+        return [one["event"]["id"] for one in answer.json["events"]] if answer.status == 200 else []
+
+    eventually(lambda: all(broker_ready(path) == ("True", "") for path in paths))
+    assert teams.publish("ann", "team-a", id_="lent-1") == 202
+    eventually(lambda: pulled() == ["lent-1"])
+    why = f"{paths[1]}/why?id=lent-1"
+    eventually(lambda: teams.ask("bob", "GET", why).json["fate"] == "dead-letter")
+    told = teams.ask("ann", "GET", f"/apis/{EVENTING}/v1/namespaces/team-a/brokers/{THERE}/timeline?id=lent-1").json
+    (seen,) = [one for one in told["triggers"] if one["trigger"] == "team-b/lent"]
+    assert seen == {"trigger": "team-b/lent", "fate": "dead-letter", "message": seen["message"]}
+    assert all("attempts" not in one for one in told["trace"]["matches"] if one["name"] == "team-b/lent")
+    lint = f"/apis/{EVENTING}/v1/namespaces/team-a/brokers/{THERE}/lint"
+    assert teams.ask("ann", "GET", f"{lint}?of=Trigger/team-b/lent").json["items"][0]["equal"] == [
+        "Subscription/team-b/lent"
+    ]
+
+    assert teams.ask("ann", "DELETE", f"/apis/{RBAC}/v1/namespaces/team-a/rolebindings/lent").status == 200
+    eventually(lambda: all(broker_ready(path) == ("False", "SubscribeForbidden") for path in paths))
+    assert teams.publish("ann", "team-a", id_="lent-2") == 202
+    gone = teams.ask("bob", "GET", why).json
+    assert (gone["fate"], "event" in gone) == ("not-ready", False)
+    assert "knsubscribe" in gone["message"]
+    assert teams.ask("bob", "POST", f"{paths[0]}/pull", {"wait": 1}).status == 404
+    replay = {"trigger": "lent", "from": "earliest", "to": "next", "dryRun": True}
+    begun = teams.ask("bob", "POST", f"/apis/{OWN}/v1/namespaces/team-b/replays", replay)
+    if begun.status == 201:
+        one = f"/apis/{OWN}/v1/namespaces/team-b/replays/{begun.json['id']}"
+        eventually(lambda: teams.ask("bob", "GET", one).json["state"] == "failed")
+        assert teams.ask("bob", "GET", one).json["eventsPassed"] == 0
+
+    assert teams.bind("team-a", "lent", "headgate:subscriber", {"kind": "Group", "name": "team-b"}, "ann").status == 201
+    eventually(lambda: all(broker_ready(path) == ("True", "") for path in paths))
+    assert teams.publish("ann", "team-a", id_="lent-3") == 202
+    eventually(lambda: pulled() == ["lent-3"])
+    for path in paths:
+        assert teams.ask("bob", "DELETE", path).status == 200
 
 
 def test_nobody_gives_what_he_does_not_have(teams: Teams) -> None:

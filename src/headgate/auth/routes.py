@@ -218,6 +218,8 @@ def _cluster() -> Iterator[RightOfRoute]:
 
 PUBLISH: Final = Attributes("create", EVENTING, "brokers", "events")
 """To publish to a broker."""
+SUBSCRIBE: Final = Attributes("knsubscribe", EVENTING, "brokers")
+"""To have triggers and subscriptions of another namespace get the events of a broker; the verb is Knative's."""
 _READ: Final = Attributes("get", EVENTING, "brokers", "events")
 _CONSUME: Final = Attributes("update", OWN, "subscriptions", "events")
 _SEEK: Final = Attributes("create", OWN, "subscriptions", "seek")

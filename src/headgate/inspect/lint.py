@@ -70,10 +70,11 @@ class Lints:
     def read(self, key: ObjectKey, of: str = "") -> LintView:
         """What is known of a broker's filters, or of that of one: `Trigger/NAME` or `Subscription/NAME`.
 
-        Raises ObjectNotFoundError without a broker, NotComparedError without the one, TooManyFiltersError.
+        Of another namespace's one the NAME is `namespace/name`. Raises ObjectNotFoundError without a broker,
+        NotComparedError without the one, TooManyFiltersError.
         """
         kind, _, name = of.partition("/")
-        if of and (kind not in _KINDS.values() or not name or "/" in name):
+        if of and (kind not in _KINDS.values() or not name or name.count("/") > 1):
             problem = f"of names no trigger or subscription: {of[:64]!r}"
             raise InvalidInputError(problem, hint="of=Trigger/NAME or of=Subscription/NAME")
         kept = self._of_broker(key)
@@ -90,12 +91,12 @@ class Lints:
     def _of_broker(self, key: ObjectKey) -> _Kept:
         broker = self._store.get(key)
         assert isinstance(broker, Broker)
-        identity = identity_of(broker)
+        identity, own = identity_of(broker), f"{key.namespace}/"
         table = self._store.snapshot()
         kept = self._kept.get(identity)
         if kept is None or kept.generation != table.generation:
             filters = {
-                f"{_KINDS[one.pull is not None]}/{one.name.partition('/')[2]}": one.filter
+                f"{_KINDS[one.pull is not None]}/{one.name.removeprefix(own)}": one.filter
                 for one in table.targets.values()
                 if one.broker == identity
             }

@@ -20,10 +20,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import islice
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -59,10 +57,10 @@ from headgate.objects.kinds.specs import retention_us
 from headgate.objects.kinds.status import identity_of
 from headgate.objects.store.store import Store
 from headgate_api.event import rfc3339
-from headgate_api.event.names import path_of
+from headgate_api.event.names import full_name, path_of
 from headgate_api.event.status import status_text
 from headgate_api.limits import TREE_BYTES_MAX, TREE_EVENTS_MAX, TREE_SECONDS_MAX
-from headgate_api.objects.kinds import Broker, Condition, Kind, ObjectKey, Trigger, decode_stored
+from headgate_api.objects.kinds import Broker, Condition, Kind, ObjectKey, Trigger
 
 
 class EventFate(StrEnum):
@@ -143,6 +141,8 @@ class Why:
         target = table.trigger(path)
         nobody = f"{trigger.broker_key}/"
         broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, nobody)
+        if target is None and trigger.is_foreign:  # perhaps its right to see the broker's events is gone
+            return EventExplanation(EventFate.NOT_READY, _not_ready_text(trigger))
         found = self._find(broker, search)
         if isinstance(found, EventExplanation):
             return found
@@ -153,7 +153,10 @@ class Why:
         return self._explain(trigger, target, _Asked(found, self._records.of_event(found, target.id)), trace)
 
     def of_broker(self, key: ObjectKey, search: EventSearch, *, after: str, limit: int) -> BrokerExplanation:
-        """What became of an event for the triggers of a broker, a page of them behind the name `after`."""
+        """What became of an event for the triggers of a broker, a page of them behind the name `after`.
+
+        Those of other namespaces are `namespace/name`, and come last.
+        """
         broker = self._store.get(key)
         assert isinstance(broker, Broker)
         found = self._find(identity_of(broker), search)
@@ -165,28 +168,26 @@ class Why:
 
     def of_stored(self, key: ObjectKey, found: FoundEvent, *, after: str, limit: int) -> BrokerExplanation:
         """What became of a stored event for the triggers of its broker; see `of_broker`."""
-        # What may be of the broker, by its text: one of many in the namespace need not be decoded for it.
-        named = msgspec.json.encode(key.name)
-        page = self._store.page(
-            Kind.TRIGGER,
-            key.namespace,
-            after=(key.namespace, after) if after else None,
-            test=lambda _, body: named in body,
-        )
-        decoded = (decode_stored(Kind.TRIGGER, item.body) for item in page.items)
-        triggers = list(
-            islice((one for one in decoded if isinstance(one, Trigger) and one.broker_key == key.path), limit + 1)
-        )
+        keys = self._store.targets.triggers_of(key, full_name(after, key.namespace) if after else "", limit + 1)
+        triggers = self._store.found(keys[:limit])  # in this order, without those that were deleted meanwhile
         targets = {target.name: target for target in self._store.snapshot().targets.values() if target.pull is None}
         event = _Asked(found, self._records.of_event(found))
-        listed = [(one.metadata.name, self._for_list(one, targets, event)) for one in triggers[:limit]]
-        return BrokerExplanation(found, tuple(listed), listed[-1][0] if len(triggers) > limit else "")
+        listed = [
+            (one.metadata.name if not one.is_foreign else one.metadata.path, self._for_list(one, targets, event))
+            for one in triggers.values()
+            if isinstance(one, Trigger)
+        ]
+        return BrokerExplanation(found, tuple(listed), listed[-1][0] if listed and len(keys) > limit else "")
 
     def _for_list(self, trigger: Trigger, targets: Mapping[str, Target], event: _Asked) -> EventExplanation:
         target = targets.get(f"{trigger.metadata.namespace}/{trigger.metadata.name}")
         if target is None:
             return EventExplanation(EventFate.NOT_READY, _not_ready_text(trigger))
-        return self._explain(trigger, target, event, _whole)
+        explained = self._explain(trigger, target, event, _whole)
+        if not trigger.is_foreign:
+            return explained
+        # How somebody else's subscriber answers is told to those who may look at his trigger.
+        return EventExplanation(explained.fate, f"{explained.fate}: a trigger of another namespace")
 
     def _find(self, broker: str, search: EventSearch) -> FoundEvent | EventExplanation:
         """The event; or why there is none."""
@@ -558,13 +559,18 @@ class Tracer:
         event = self._records.of_event(found)
         known, rows = event.attempts, event.rows
         keys = self._store.targets.keys()
+        # What becomes of the event in another namespace is told to those who may look there.
+        foreign = {target for target, key in keys.items() if key.namespace != broker.namespace}
         matches = []
         for one in rows:
             row, key = one.row, keys.get(one.row.target)
+            if row.target in foreign:
+                matches.append(MatchTrace(row, key, (), None, None))
+                continue
             attempts = tuple(entry for entry in known if entry.target == row.target)
             pull = one.pull if key is not None and key.kind is Kind.SUBSCRIPTION else None
             matches.append(MatchTrace(row, key, attempts, one.dead_letter, pull))
-        matched = {one.row.target for one in rows}
+        matched = {one.row.target for one in rows} | foreign
         others = tuple(entry for entry in known if entry.target not in matched)
         tree = tree_of(self._records.log, found)
         return EventTrace(found, event.is_matched or bool(rows), tuple(matches), tree, others), result

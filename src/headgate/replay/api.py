@@ -107,7 +107,7 @@ class ReplaysApi:
         else:
             self._policy.check(asked.url)
         place, _, name = broker.partition("/")
-        if place != namespace:
+        if place != namespace and not asked.trigger:
             raise InvalidInputError(f"broker {broker!r} is not in namespace {namespace!r}, the replay's")
         found = self._objects.get(ObjectKey(Kind.BROKER, place, name))
         written = {"cel": asked.filter} if isinstance(asked.filter, str) else asked.filter

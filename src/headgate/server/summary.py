@@ -307,7 +307,7 @@ class ObjectStatsApi:
 def _trigger(obj: Trigger, stats: TargetStats | None) -> ListedTrigger:
     return ListedTrigger(
         **_listed(obj, obj.status.conditions),
-        broker=obj.spec.broker,
+        broker=obj.broker_name,
         subscriber=obj.status.subscriber_uri,
         filter=obj.spec.filter,
         filters=tuple(obj.spec.filters),

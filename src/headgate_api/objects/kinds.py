@@ -51,6 +51,8 @@ they do not know, and drop fields."""
 CREATOR_ANNOTATION: Final = "eventing.knative.dev/creator"
 MODIFIER_ANNOTATION: Final = "eventing.knative.dev/lastModifier"
 """Who made an object, and who last changed its spec, as in Knative: written by a server that knows its users."""
+SUBSCRIBER_ANNOTATION: Final = "headgate.dev/subscriber"
+"""By whose right a broker of another namespace sends its events here, as JSON: written by a server that knows users."""
 FILTER_ANNOTATION: Final = "headgate.dev/filter"
 FILTERS_ANNOTATION: Final = "headgate.dev/filters"
 """Copies of `spec.filter` and `spec.filters` that some of Knative's own clients cannot say, so that their updates do
@@ -346,6 +348,10 @@ class _RoutedSpec(ApiStruct, frozen=True):
     """
 
     broker: Annotated[str, doc("Name of the broker; default when it is left out. Immutable.")] = ""
+    broker_ref: Annotated[
+        Reference | None,
+        doc("A broker of another namespace, instead of broker; needs the right knsubscribe on it. Immutable."),
+    ] = None
     filter: JsonObject | None = None
     filters: tuple[JsonObject, ...] = ()
     transform: Annotated[
@@ -362,7 +368,21 @@ class _RoutedObject(ApiObject, frozen=True):
 
     @property
     def broker_key(self) -> str:
-        return f"{self.metadata.namespace}/{self.spec.broker}"
+        """`namespace/name` of its broker."""
+        ref = self.spec.broker_ref
+        if ref is None:
+            return f"{self.metadata.namespace}/{self.spec.broker}"
+        return f"{ref.namespace or self.metadata.namespace}/{ref.name}"
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its broker is of another namespace."""
+        return self.broker_key.partition("/")[0] != self.metadata.namespace
+
+    @property
+    def broker_name(self) -> str:
+        """Of its broker, for lists: with the namespace where that is another one."""
+        return self.broker_key if self.is_foreign else self.broker_key.partition("/")[2]
 
 
 class TriggerSpec(_RoutedSpec, frozen=True):
@@ -401,8 +421,8 @@ class SubscriptionSpec(_RoutedSpec, frozen=True):
         str,
         doc(
             "One consumer and others are refused (exclusive, the default), one and the next takes over (failover),"
-            " or several that each get other events (shared).",
-            enum=["exclusive", "failover", "shared"],
+            " or several that each get other events (shared), all of one partitionkey in order (keyShared).",
+            enum=["exclusive", "failover", "shared", "keyShared"],
         ),
     ] = ""
     max_deliveries: Annotated[

@@ -54,6 +54,17 @@ export function groupedBy(list, keyOf) {
   return groups;
 }
 
+/** `namespace/name` of what is named in a namespace, where other namespaces' names are written in full. */
+export const fullName = (namespace, name) => (name.includes("/") ? name : `${namespace}/${name}`);
+
+/** The other way round: a name as it is written in a namespace. */
+export const shortName = (namespace, path) => (path.startsWith(`${namespace}/`) ? path.slice(namespace.length + 1) : path);
+
+/** `namespace/name` of the broker of a trigger or subscription. */
+export function brokerOf({ metadata: { namespace }, spec: { broker, brokerRef } }) {
+  return brokerRef ? `${brokerRef.namespace ?? namespace}/${brokerRef.name}` : `${namespace}/${broker ?? "default"}`;
+}
+
 /** The filter of a trigger or subscription in one line. */
 export function filterText({ filter, filters }) {
   if (filters?.length) return JSON.stringify(filters.length === 1 ? filters[0] : filters);
@@ -62,7 +73,7 @@ export function filterText({ filter, filters }) {
   return typeof text === "string" ? (["cel", "expression"].includes(dialect) ? text : `${dialect}: ${text}`) : JSON.stringify(filter);
 }
 
-const SERVERS = new Set(["headgate.dev/filter", "headgate.dev/filters", "eventing.knative.dev/creator", "eventing.knative.dev/lastModifier"]);
+const SERVERS = new Set(["headgate.dev/filter", "headgate.dev/filters", "eventing.knative.dev/creator", "eventing.knative.dev/lastModifier", "headgate.dev/subscriber"]);
 
 /** What is set by the server, and no part of what a person writes. */
 export function written(object) {

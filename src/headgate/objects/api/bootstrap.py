@@ -66,6 +66,7 @@ _VIEWER: Final = (
     _rule("", "resourcequotas/status", "get"),
     _rule("", "events", "list"),
 )
+_SUBSCRIBER: Final = _rule(EVENTING, "brokers", "knsubscribe")
 _CHANGED: Final = tuple(verb for verb in OBJECT_VERBS if verb not in _SEEN)
 _EDITOR: Final = (
     *_VIEWER,
@@ -81,6 +82,7 @@ _EDITOR: Final = (
 )
 _ADMIN: Final = (
     *_EDITOR,
+    _SUBSCRIBER,
     _rule(RBAC, "roles rolebindings", *OBJECT_VERBS),
     _rule(EVENTING, "eventpolicies", *_CHANGED),
     _rule(REVIEWS, "localsubjectaccessreviews", "create"),
@@ -98,6 +100,7 @@ ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
     "headgate:viewer": _VIEWER,
     "headgate:publisher": (*_PUBLISHER, _rule(EVENTING, "brokers/filter", "get")),
     "headgate:consumer": _CONSUMER,
+    "headgate:subscriber": (_SUBSCRIBER,),
     "cluster-admin": (
         PolicyRule(verbs=("*",), api_groups=("*",), resources=("*",)),
         PolicyRule(verbs=("*",), non_resource_urls=("*",)),

@@ -1,7 +1,8 @@
 """What the author of an object must be allowed, beside the writing of it: nobody gives away what he does not have.
 
 Two kinds of objects give something away. A role or a binding gives rights. A trigger, a subscription or a broker that
-names a broker of another namespace sends events there for as long as it lives.
+names a broker of another namespace sends events there, or takes them from there, for as long as it lives. Who takes
+them is written down, as his right to do so may end earlier.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
 from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError, check
-from headgate.auth.routes import PUBLISH, RBAC
+from headgate.auth.routes import PUBLISH, RBAC, SUBSCRIBE
 from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
 from headgate.objects.kinds.egress import UrlPolicy, UrlRefusedError, published_broker
@@ -24,6 +27,7 @@ from headgate_api.objects.errors import ObjectNotFoundError
 from headgate_api.objects.kinds import (
     CREATOR_ANNOTATION,
     MODIFIER_ANNOTATION,
+    SUBSCRIBER_ANNOTATION,
     Broker,
     ClusterRole,
     ClusterRoleBinding,
@@ -59,7 +63,7 @@ class Grants:
         self._store = store
         self._policy = policy
         self.authorizer = authorizer
-        self._refresh = refresh
+        self.refresh = refresh
 
     @property
     def knows_users(self) -> bool:
@@ -74,7 +78,7 @@ class Grants:
         """
         if author is None or not self.knows_users:
             return
-        self._refresh()
+        self.refresh()
         is_other = old is None or content(old) != content(new)
         match new:
             case RbacRole() | ClusterRole():
@@ -94,6 +98,16 @@ class Grants:
                 before = set(self._foreign(old)) if isinstance(old, Broker | Routed) else set()
                 for broker in sorted(set(self._foreign(new)) - before):
                     self._judge_publish(author, broker)
+                if is_other and isinstance(new, Routed) and new.is_foreign:
+                    check(self.authorizer, author, _of_broker(SUBSCRIBE, new.broker_key))
+
+    def may_subscribe(self, subscriber: str, broker: str) -> bool:
+        """Whether one whom `signed` wrote down may have the events of a broker `namespace/name`; by what is known."""
+        try:
+            user = msgspec.json.decode(subscriber, type=_Subscriber)
+        except msgspec.MsgspecError:
+            return False
+        return self.authorizer.allowed(User(user.name, user.groups), _of_broker(SUBSCRIBE, broker)).allowed
 
     def judge_create(self, author: User | None, key: ObjectKey) -> None:
         """Lets an apply make what is not there: who may patch may not therefore create, as in Kubernetes."""
@@ -111,11 +125,14 @@ class Grants:
         if not self.knows_users or not isinstance(new, Eventing):
             return new
         stored = old.metadata.annotations if old is not None else {}
-        names = {key: stored[key] for key in (CREATOR_ANNOTATION, MODIFIER_ANNOTATION) if key in stored}
+        names = {key: stored[key] for key in _SIGNATURES if key in stored}
         if author is not None and (old is None or content(old) != content(new)):
             names[MODIFIER_ANNOTATION] = author.name
             if old is None:
                 names[CREATOR_ANNOTATION] = author.name
+            if isinstance(new, Routed) and new.is_foreign:
+                by = msgspec.json.encode(_Subscriber(author.name, tuple(author.groups))).decode()
+                names[SUBSCRIBER_ANNOTATION] = by
         kept = {key: value for key, value in new.metadata.annotations.items() if key not in _SIGNATURES}
         return with_metadata(new, annotations=kept | names)
 
@@ -166,8 +183,7 @@ class Grants:
             yield self.broker_of(destination_uri(obj.metadata, obj.spec.subscriber, url))
 
     def _judge_publish(self, author: User, broker: str) -> None:
-        namespace, _, name = broker.partition("/")
-        check(self.authorizer, author, PUBLISH._replace(namespace=namespace, name=name))
+        check(self.authorizer, author, _of_broker(PUBLISH, broker))
 
     def broker_of(self, url: str | None) -> str:
         """`namespace/name` of the broker of this server that a URL means; empty when it means none."""
@@ -180,7 +196,19 @@ class Grants:
         return published_broker(unquote(urlsplit(found.url).path)) if found.trusted else ""
 
 
-_SIGNATURES: Final = frozenset({CREATOR_ANNOTATION, MODIFIER_ANNOTATION})
+_SIGNATURES: Final = (CREATOR_ANNOTATION, MODIFIER_ANNOTATION, SUBSCRIBER_ANNOTATION)
+
+
+class _Subscriber(msgspec.Struct, frozen=True):
+    """By whose right a trigger or subscription gets the events of a broker of another namespace."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+def _of_broker(right: Attributes, broker: str) -> Attributes:
+    namespace, _, name = broker.partition("/")
+    return right._replace(namespace=namespace, name=name)
 
 
 def _attributes(verb: str, key: ObjectKey) -> Attributes:

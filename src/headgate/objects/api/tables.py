@@ -161,7 +161,7 @@ def _cells(obj: Object, since: str) -> tuple[str, ...]:
         way = obj.status.subscriber_uri
     else:
         filters, way = filters or obj.spec.consumer_metadata, obj.spec.type or TYPE_DEFAULT
-    return obj.spec.broker, way, *state, _warnings(obj.status.conditions), _written(filters)
+    return obj.broker_name, way, *state, _warnings(obj.status.conditions), _written(filters)
 
 
 def _subjects(binding: RoleBinding | ClusterRoleBinding) -> Iterator[str]:

@@ -135,14 +135,17 @@ def with_defaults(obj: Object) -> Object:
             return bound(obj)
         case RbacRole() | ClusterRole() | EventType():
             return obj
-    broker = obj.spec.broker or BROKER_DEFAULT
+    broker = obj.spec.broker or ("" if obj.spec.broker_ref is not None else BROKER_DEFAULT)
     annotations = without_filter(obj.metadata.annotations)
     if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:
         annotations[FILTER_ANNOTATION] = msgspec.json.encode(obj.spec.filter).decode()
     if obj.spec.filters:
         annotations[FILTERS_ANNOTATION] = msgspec.json.encode(obj.spec.filters).decode()
     routed = msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, broker=broker))
-    return with_metadata(routed, annotations=annotations, labels=obj.metadata.labels | {BROKER_LABEL: broker})
+    labels = {name: value for name, value in obj.metadata.labels.items() if name != BROKER_LABEL}
+    if not routed.is_foreign:  # the label is of brokers of this namespace
+        labels[BROKER_LABEL] = routed.broker_name
+    return with_metadata(routed, annotations=annotations, labels=labels)
 
 
 def without_filter(annotations: Mapping[str, str]) -> dict[str, str]:

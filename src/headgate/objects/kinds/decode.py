@@ -40,7 +40,6 @@ _UNSUPPORTED: Final = {
     "aggregationRule": "aggregationRule is not supported: list the rules",
     "spec.scopes": "scopes are not supported: a quota counts all objects of its namespace",
     "spec.scopeSelector": "scopes are not supported: a quota counts all objects of its namespace",
-    "spec.brokerRef": "brokerRef is not supported: use spec.broker",
 }
 # The compiler decodes the filter; null inside it must not disappear on the way.
 _OPAQUE: Final = frozenset({"spec.filter"})

@@ -23,6 +23,7 @@ from headgate_api.objects.kinds import (
     FILTER_ANNOTATION,
     FILTERS_ANNOTATION,
     MODIFIER_ANNOTATION,
+    SUBSCRIBER_ANNOTATION,
     JsonObject,
     ManagedFields,
     Namespace,
@@ -256,7 +257,13 @@ _OWNABLE: Final = frozenset(
 )
 """The last four are a Secret's."""
 _OWNABLE_METADATA: Final = frozenset({"labels", "annotations", "finalizers"})
-_ANNOTATIONS: Final = (FILTER_ANNOTATION, FILTERS_ANNOTATION, CREATOR_ANNOTATION, MODIFIER_ANNOTATION)
+_ANNOTATIONS: Final = (
+    FILTER_ANNOTATION,
+    FILTERS_ANNOTATION,
+    CREATOR_ANNOTATION,
+    MODIFIER_ANNOTATION,
+    SUBSCRIBER_ANNOTATION,
+)
 _SERVERS: Final = frozenset(
     {("f:metadata", "f:labels", f"f:{BROKER_LABEL}")}
     | {("f:metadata", "f:annotations", f"f:{name}") for name in _ANNOTATIONS}

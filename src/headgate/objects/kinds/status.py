@@ -110,7 +110,8 @@ class StatusInputs:
     has no address. `needs` is the generation that holds its filter. `plan_error` says why the stored filter no longer
     compiles, `stopped` what was seen of a filter that matched regularly and has stopped; empty for nothing.
     `credentials` says what is wrong with the Secrets that its deliveries authenticate by, as "Reason: message"; empty
-    for nothing, None when they need none. `is_never_true`: no event makes its filter true.
+    for nothing, None when they need none. `is_never_true`: no event makes its filter true. `is_forbidden`: the right to
+    take the events of a broker of another namespace is gone.
     """
 
     broker: BrokerState | None
@@ -125,6 +126,7 @@ class StatusInputs:
     stopped: str = ""
     credentials: str | None = None
     is_never_true: bool = False
+    is_forbidden: bool = False
 
 
 def ready_of(status: ObjectStatus) -> Condition | None:
@@ -288,6 +290,9 @@ def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStat
 
 def _broker_ready(trigger: Routed, inputs: StatusInputs) -> Condition:
     broker = inputs.broker
+    if inputs.is_forbidden:
+        message = f'who last changed it may no longer subscribe to the broker "{trigger.broker_key}" (knsubscribe)'
+        return false("BrokerReady", "SubscribeForbidden", message)
     if broker is None:
         return false("BrokerReady", "BrokerDoesNotExist", f'broker "{trigger.broker_key}" does not exist')
     if not broker.ready:

@@ -41,6 +41,7 @@ from headgate_api.objects.errors import (
     value_at,
 )
 from headgate_api.objects.kinds import (
+    API_VERSION,
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
     FILTER_ANNOTATION,
@@ -64,7 +65,9 @@ from headgate_api.objects.kinds import (
     Secret,
     SecretReference,
     Subscription,
+    SubscriptionSpec,
     Trigger,
+    TriggerSpec,
 )
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
@@ -233,8 +236,9 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
         causes.extend(filter_value_causes(old.spec.log, new.spec.log))
     if isinstance(old, RoleBinding | ClusterRoleBinding) and isinstance(new, RoleBinding | ClusterRoleBinding):
         causes.extend(role_ref_causes(old, new))
-    if isinstance(old, Routed) and isinstance(new, Routed) and old.spec.broker != new.spec.broker:
-        causes.append(invalid("spec.broker", new.spec.broker, "field is immutable"))
+    if isinstance(old, Routed) and isinstance(new, Routed) and old.broker_key != new.broker_key:
+        field = "spec.broker" if new.spec.broker_ref is None else "spec.brokerRef"
+        causes.append(invalid(field, new.broker_key, "field is immutable"))
     if isinstance(old, EventType) and isinstance(new, EventType) and old.spec != new.spec:
         detail = "field is immutable: delete the event type and create another one"
         causes.append(invalid("spec", new.spec.type, detail))
@@ -330,7 +334,7 @@ def _broker_causes(broker: Broker) -> Iterator[Cause]:
 
 def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
     spec = trigger.spec
-    yield from _name_of_broker_causes(spec.broker)
+    yield from _named_broker_causes(spec)
     yield from _destination_causes("spec.subscriber", spec.subscriber)
     if spec.delivery is not None:
         yield from _twice_causes("spec.delivery.auth", spec.delivery.auth, spec.subscriber.audience)
@@ -341,7 +345,7 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
 
 def _subscription_causes(subscription: Subscription) -> Iterator[Cause]:
     delivery = subscription.spec.delivery
-    yield from _name_of_broker_causes(subscription.spec.broker)
+    yield from _named_broker_causes(subscription.spec)
     yield from pull_causes(subscription.spec)
     yield from _sink_causes(delivery)
     if delivery is not None and delivery.auth is not None:
@@ -349,9 +353,25 @@ def _subscription_causes(subscription: Subscription) -> Iterator[Cause]:
         yield forbidden("spec.delivery.auth", detail)
 
 
-def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
+def _named_broker_causes(spec: TriggerSpec | SubscriptionSpec) -> Iterator[Cause]:
+    ref = spec.broker_ref
+    if ref is None:
+        yield from _name_of_broker_causes("spec.broker", spec.broker)
+        return
+    if spec.broker:
+        yield invalid("spec.broker", spec.broker, "only one of broker, brokerRef")
+    yield from _name_of_broker_causes("spec.brokerRef.name", ref.name)
+    yield from not_one_of("spec.brokerRef.kind", ref.kind or "Broker", (Kind.BROKER.value,))
+    versions = (ref.api_version, API_VERSION, "apiVersion"), (ref.group, Kind.BROKER.group, "group")
+    for given, known, name in versions:
+        yield from not_one_of(f"spec.brokerRef.{name}", given or known, (known,))
+    if ref.namespace:
+        yield from _namespace_name_causes("spec.brokerRef.namespace", ref.namespace)
+
+
+def _name_of_broker_causes(field: str, broker: str) -> Iterator[Cause]:
     if len(broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(broker):
-        yield invalid("spec.broker", broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
+        yield invalid(field, broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
 
 
 def _egress_causes(obj: Broker | Routed, policy: UrlPolicy) -> Iterator[Cause]:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -27,11 +27,23 @@ REPORT_S: Final = 5.0
 _log = structlog.get_logger("headgate.objects")
 
 
+class SubscribeRights(Protocol):
+    """Who may take events of brokers of other namespaces."""
+
+    def refresh(self) -> None:
+        """Learns what rights there are now; may block."""
+
+    def may_subscribe(self, subscriber: str, broker: str) -> bool:
+        """Whether one who was written down may take the events of a broker `namespace/name`."""
+        ...
+
+
 class Reconciler:
     """Writes status; several may run at once. Each looks again, in its next pass, at what has changed since it read.
 
     Without `server` clients reach it at the URL in the store. `report_s` is between two rewrites of a trigger's status
     for reports alone. `usage` says what namespaces use that no object says, and may block; None: no status says it.
+    `rights` end what is taken from brokers of other namespaces; None: nobody is asked for a right.
     """
 
     def __init__(
@@ -42,6 +54,7 @@ class Reconciler:
         clock_s: Callable[[], float] = time.time,
         report_s: float = REPORT_S,
         usage: Callable[[], Usage] | None = None,
+        rights: SubscribeRights | None = None,
     ) -> None:
         self._store = store
         self._clock_s = clock_s
@@ -54,6 +67,8 @@ class Reconciler:
         self._read_usage = usage
         self._usage: Usage | None = {} if usage is not None else None
         self._usage_due_s = 0.0
+        self._rights = rights
+        self._judged_version: int | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set, which is noticed at the next look; a store that fails is tried again at it."""
@@ -73,6 +88,7 @@ class Reconciler:
     def step(self) -> int:
         """Bring every status up to date with the store as it is now; how many were written."""
         now_s = self._clock_s()
+        self._judge_takers()
         counters = self._store.counters.all()
         seen, self._seen = self._seen, None  # a pass that fails is followed by a full one
         public_url = self._store.public_url.get() if seen is None or seen["routing"] != counters["routing"] else ""
@@ -100,6 +116,18 @@ class Reconciler:
         ours = written and written == tuple(range(counters["version"] + 1, counters["version"] + 1 + len(written)))
         self._seen = counters | ({"version": written[-1]} if ours else {})
         return len(written)
+
+    def _judge_takers(self) -> None:
+        """Ends what is taken from brokers of other namespaces without a right, and begins it again with one."""
+        version = self._store.counters.version()
+        if self._rights is None or version == self._judged_version:
+            return
+        if takers := self._store.targets.takers():
+            self._rights.refresh()
+            changed = [one for one in takers if self._rights.may_subscribe(one.by, one.broker) == one.forbidden]
+            if changed:
+                self._store.targets.forbid([one._replace(forbidden=not one.forbidden) for one in changed])
+        self._judged_version = version
 
     def _is_due(self) -> bool:
         now_s = self._clock_s()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -74,6 +74,7 @@ PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 _COLUMNS = ", ".join(
     (
         *("o.kind", "o.body", "t.broker", "t.subscriber_broker", "t.subscriber", "t.needs", "t.plan_error", "t.never"),
+        "t.forbidden",
         "ifnull(r.stopped, '')",
         *(f"ifnull(r.{name}, {getattr(NOTHING_FOUND, name)!r})" for name in FINDINGS),
     )
@@ -169,12 +170,12 @@ def routed_rows(
     """Triggers and subscriptions with their inputs, decoded one by one; `form` opens Secrets, see `Facts`."""
     facts = Facts(connection, form)
     for row in connection.execute(which, parameters):
-        kind, body, broker, subscriber_broker, subscriber, needs, plan_error, never, stopped, *report = row
+        kind, body, broker, subscriber_broker, subscriber, needs, plan_error, never, forbidden, stopped, *report = row
         obj = cast(Routed, decode_stored(Kind(kind), body))
         found = TargetFindings(*report)
         told = (plan_error, found, stopped)
         inputs = facts.inputs(obj, broker, subscriber_broker, subscriber, needs, *told, never=bool(never))
-        yield RoutedRow(obj, inputs)
+        yield RoutedRow(obj, replace(inputs, is_forbidden=True) if forbidden else inputs)
 
 
 def stale_routed(

@@ -99,6 +99,16 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # Whether it is sure that no event makes its filter true.
         """ALTER TABLE targets ADD COLUMN never INTEGER NOT NULL DEFAULT 0""",
     ),
+    (
+        # By whose right a broker of another namespace sends its events there, as JSON, and whether that right is gone;
+        # empty where no right is needed.
+        """ALTER TABLE targets ADD COLUMN taken_by TEXT NOT NULL DEFAULT ''""",
+        """ALTER TABLE targets ADD COLUMN forbidden INTEGER NOT NULL DEFAULT 0""",
+        """CREATE INDEX targets_taken_by ON targets (taken_by, broker, forbidden) WHERE taken_by != ''""",
+        """ALTER TABLE targets DROP COLUMN routed""",
+        """ALTER TABLE targets ADD COLUMN routed INTEGER NOT NULL
+             GENERATED ALWAYS AS ((subscriber != '' OR pull NOTNULL) AND NOT forbidden) VIRTUAL""",
+    ),
 )
 
 

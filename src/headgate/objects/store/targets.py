@@ -38,6 +38,7 @@ from headgate.objects.store.rows import NAMED, Facts, KnownObjects, bump, bump_a
 from headgate_api.event.names import identity, path_of
 from headgate_api.limits import DROPPED_ROUTINGS_KEPT, REPORT_TEXT_CHARACTERS_MAX, ROUTING_STEPS_MAX
 from headgate_api.objects.kinds import (
+    SUBSCRIBER_ANNOTATION,
     Broker,
     DeliverySpec,
     Kind,
@@ -76,18 +77,21 @@ def update_target(
 ) -> int:
     """Write the routing row of a changed object, and take a generation if its filter is another one; its target id."""
     way = _route(obj, facts.url)
-    target, was_routed, old_plan, needs, uid, plan_version, transform = connection.execute(
-        f"SELECT id, routed, plan, needs, broker_uid, plan_version, transform FROM targets WHERE {NAMED}", key_of(obj)
+    columns = "id, routed, plan, needs, broker_uid, plan_version, transform, forbidden, taken_by"
+    target, was_routed, old_plan, needs, uid, plan_version, transform, forbidden, taken_by = connection.execute(
+        f"SELECT {columns} FROM targets WHERE {NAMED}", key_of(obj)
     ).fetchone()
+    forbidden = forbidden and taken_by == _taken_by(obj)  # who changes it has the right
+    is_routed = way.routed and not forbidden
     readable = PlanDecoder().decode(old_plan) if old_plan is not None and plan_version == PLAN_VERSION else None
     filter_changed = readable is None or (readable.cel, readable.rows) != (plan.cel, plan.rows)
     if filter_changed or transform != obj.spec.transform:
         connection.execute("DELETE FROM reports WHERE target = ?", (target,))
-    if (filter_changed and way.routed) or way.routed != bool(was_routed):
+    if (filter_changed and is_routed) or is_routed != bool(was_routed):
         generation = bump(connection, "desired_generation")
-        needs = generation if way.routed else 0
+        needs = generation if is_routed else 0
     uid = facts.broker_uid(obj.broker_key) or uid
-    own = {"id": target, "broker_uid": uid, "needs": needs, "never": is_never_true(plan)}
+    own = {"id": target, "broker_uid": uid, "needs": needs, "never": is_never_true(plan), "forbidden": forbidden}
     _put(connection, obj, plan, way, own | {"routing": bump(connection, "routing"), "compiler": compiler})
     return int(target)
 
@@ -111,9 +115,15 @@ def _put(
         "cost": filter_cost(plan),
         "transform": obj.spec.transform,
         "paused": isinstance(obj, Trigger) and is_paused(obj.metadata),
+        "taken_by": _taken_by(obj),
     }
     marks = ", ".join("?" * len(row))
     connection.execute(f"INSERT OR REPLACE INTO targets ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+
+
+def _taken_by(obj: Routed) -> str:
+    """By whose right it gets events of another namespace, see `grants.py`; empty where none is needed."""
+    return obj.metadata.annotations.get(SUBSCRIBER_ANNOTATION, "") if obj.is_foreign else ""
 
 
 def target_cost(connection: sqlite3.Connection, key: ObjectKey) -> int:
@@ -171,6 +181,14 @@ def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
         bump(connection, "desired_generation")
 
 
+class Taker(NamedTuple):
+    """One by whose right targets take the events of a broker `namespace/name` of another namespace."""
+
+    by: str
+    broker: str
+    forbidden: bool
+
+
 class TargetTable(Table):
     """Triggers and subscriptions by their target ids."""
 
@@ -178,6 +196,36 @@ class TargetTable(Table):
         """None when there is no such object."""
         found = self._database.rows(f"SELECT id FROM targets WHERE {NAMED}", key)
         return found[0][0] if found else None
+
+    def triggers_of(self, broker: ObjectKey, after: str, limit: int) -> list[ObjectKey]:
+        """Of a broker's triggers those behind one (`namespace/name`, empty: the first); other namespaces' come last."""
+        own = broker.namespace
+        namespace, _, name = after.partition("/")
+        rows = self._database.rows(
+            "SELECT namespace, name FROM targets WHERE broker = ? AND kind = ?"
+            " AND (namespace != ?, namespace, name) > (?, ?, ?) ORDER BY namespace != ?, namespace, name LIMIT ?",
+            (broker.path, Kind.TRIGGER, own, bool(after) and namespace != own, namespace, name, own, limit),
+        )
+        return [ObjectKey(Kind.TRIGGER, *row) for row in rows]
+
+    def takers(self) -> list[Taker]:
+        """Those by whose right events of another namespace are taken."""
+        columns = "taken_by, broker, forbidden"
+        rows = self._database.rows(f"SELECT DISTINCT {columns} FROM targets WHERE taken_by != ''")
+        return [Taker(by, broker, bool(forbidden)) for by, broker, forbidden in rows]
+
+    def forbid(self, takers: Iterable[Taker]) -> None:
+        """Routes the targets of each no more where it is forbidden, and again where it is not."""
+        with self._database.write() as connection:
+            for by, broker, forbidden in takers:
+                connection.execute(
+                    "UPDATE targets SET forbidden = ?, routing = ? WHERE taken_by = ? AND broker = ?",
+                    (forbidden, bump(connection, "routing"), by, broker),
+                )
+                connection.execute(
+                    "UPDATE targets SET needs = CASE WHEN routed THEN ? ELSE 0 END WHERE taken_by = ? AND broker = ?",
+                    (bump(connection, "desired_generation"), by, broker),
+                )
 
     def keys(self) -> dict[int, ObjectKey]:
         rows = self._database.rows("SELECT id, kind, namespace, name FROM targets")

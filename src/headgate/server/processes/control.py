@@ -114,7 +114,12 @@ async def _own_store(context: child.Context, stop: asyncio.Event) -> AsyncIterat
         policy = url_policy(settings)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
         await apply_manifests(settings, Admission(store, policy))
-        reconciler = Reconciler(store, server=urls_of(settings), usage=partial(usage_in, settings.usage_directory))
+        reconciler = Reconciler(
+            store,
+            server=urls_of(settings),
+            usage=partial(usage_in, settings.usage_directory),
+            rights=Rights(settings, store).grants,
+        )
         await asyncio.to_thread(reconciler.step)
         await asyncio.to_thread(store.signing_keys.tend)
         await asyncio.to_thread(store.handshakes.prepare)

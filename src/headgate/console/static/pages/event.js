@@ -1,6 +1,6 @@
 /** One event's life: stored, matched, each attempt, and how that ended, for every trigger; or why a trigger did not get it. */
 import { EVENTING, objectPath } from "../api.js";
-import { counted, groupedBy, plain } from "../format.js";
+import { counted, fullName, groupedBy, plain } from "../format.js";
 import { toPlayground } from "../handover.js";
 import { Clock, Copy, Empty, Fold, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { EventCard } from "../parts/code.js";
@@ -69,16 +69,17 @@ function Others({ namespace, id, source, triggers }) {
 
 function Member({ one, namespace, id, source, isAlone }) {
   const [isOpen, setOpen] = useState(isAlone);
-  const trigger = one.trigger.split("/").pop();
+  const { trigger } = one;
+  const path = fullName(namespace, trigger).split("/");
   return html`<li>
-    <a class="name" href=${link(["triggers", namespace, trigger])}>${trigger}</a> <span class="muted">${plain(one.message)}</span>
+    <a class="name" href=${link(["triggers", ...path])}>${trigger}</a> <span class="muted">${plain(one.message)}</span>
     ${EVALUATED.has(one.fate) && !isAlone && html` <button type="button" class="link" aria-expanded=${isOpen ? "true" : "false"} aria-label=${`Why, for ${trigger}`} onClick=${() => setOpen(!isOpen)}>Why?</button>`}
-    ${EVALUATED.has(one.fate) && isOpen && html`<${Why} namespace=${namespace} trigger=${trigger} id=${id} source=${source} />`}
+    ${EVALUATED.has(one.fate) && isOpen && html`<${Why} path=${path} id=${id} source=${source} />`}
   </li>`;
 }
 
 /** The filter of one trigger on the event, part by part. */
-function Why({ namespace, trigger, id, source }) {
-  const { data, error } = useData(`${objectPath(EVENTING, namespace, "triggers", trigger)}/why`, { id, source });
+function Why({ path: [namespace, name], id, source }) {
+  const { data, error } = useData(`${objectPath(EVENTING, namespace, "triggers", name)}/why`, { id, source });
   return html`<${Problem} error=${error} />${data?.trace && html`<${FilterTrace} text=${data.trace.cel} trace=${data.trace} />`}`;
 }

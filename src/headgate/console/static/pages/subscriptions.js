@@ -3,6 +3,7 @@ import { call, objectPath, OWN, post, within } from "../api.js";
 import { count, counted, filterText } from "../format.js";
 import { toPlayground } from "../handover.js";
 import { Ago, Choice, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
+import { BrokerLink } from "../parts/broker_field.js";
 import { Cel } from "../parts/code.js";
 import { Conditions } from "../parts/conditions.js";
 import { Lint } from "../parts/lint.js";
@@ -27,7 +28,7 @@ function readiness({ status }) {
 const COLUMNS = [
   { name: "State", show: (one) => html`<${Ready} ...${readiness(one)} />` },
   { name: "Name", show: ({ metadata }) => html`<a class="name" href=${link(["subscriptions", metadata.namespace, metadata.name])}>${metadata.name}</a> <span class="muted">${metadata.namespace}</span>` },
-  { name: "Broker", show: ({ metadata, spec }) => html`<a class="plain" href=${link(["brokers", metadata.namespace, spec.broker ?? "default"])}>${spec.broker ?? "default"}</a>` },
+  { name: "Broker", show: ({ metadata, spec }) => html`<${BrokerLink} of=${{ metadata, spec }} />` },
   { name: "Type", show: ({ spec }) => spec.type ?? "exclusive" },
   { name: "Filter", kind: "fill", show: ({ spec }) => (filterText(spec) ? html`<${Cel} text=${filterText(spec).slice(0, 300)} />` : html`<span class="muted">every event</span>`) },
 ];
@@ -95,7 +96,7 @@ function SubscriptionOverview({ object, stats, consumers }) {
         <//>
         ${spec.transform && html`<${Panel} title="Transform"><div class="block"><${Cel} text=${spec.transform} /></div><//>`}
         <${Panel} title="Rules"><${Facts} of=${[
-          ["Broker", html`<a href=${link(["brokers", metadata.namespace, spec.broker ?? "default"])}>${spec.broker ?? "default"}</a>`],
+          ["Broker", html`<${BrokerLink} of=${object} />`],
           ["Type", spec.type ?? "exclusive"],
           ["Ack timeout", html`<code>${spec.ackTimeout ?? "PT30S"}</code>`],
           ["Handed out at most", spec.maxDeliveries && `${spec.maxDeliveries} times`],

@@ -1,8 +1,9 @@
 /** One trigger: what it does now, its last attempts, its filter on what comes, and what is wrong with it. */
 import { call, EVENTING, objectPath, OWN, post, within } from "../api.js";
-import { ago, count, counted, duration, filterText, plain, rate } from "../format.js";
+import { ago, brokerOf, count, counted, duration, filterText, plain, rate } from "../format.js";
 import { toPlayground } from "../handover.js";
 import { Ago, Choice, Confirm, Copy, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Status, Tile } from "../parts/basics.js";
+import { BrokerLink } from "../parts/broker_field.js";
 import { Chart } from "../parts/chart.js";
 import { Cel } from "../parts/code.js";
 import { Conditions } from "../parts/conditions.js";
@@ -64,14 +65,14 @@ export function TriggerPage({ route }) {
     ${trigger && tab === "overview" && html`<${TriggerOverview} trigger=${trigger} stats=${stats.data?.stats} />`}
     ${trigger && tab === "yaml" && html`<${ObjectEditor} root=${EVENTING} plural="triggers" namespace=${namespace} object=${trigger} canWrite=${may("update", "triggers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}
     ${asked === "delete" && html`<${Confirm} title=${`Delete the trigger ${name}?`} verb="Delete" onConfirm=${remove} onClose=${() => setAsked("")}>Its subscriber gets no more events.<//>`}
-    ${asked === "send" && html`<${SendEvent} broker=${`${namespace}/${trigger.spec.broker ?? "default"}`} onClose=${() => setAsked("")} />`}
+    ${asked === "send" && html`<${SendEvent} broker=${brokerOf(trigger)} onClose=${() => setAsked("")} />`}
     ${asked === "replay" && html`<${Replay} trigger=${trigger} onClose=${() => setAsked("")} />`}`;
 }
 
 function TriggerOverview({ trigger, stats }) {
   const { spec, status = {}, metadata } = trigger;
   const text = filterText(spec);
-  const broker = spec.broker ?? "default";
+  const broker = brokerOf(trigger);
   const subscriber = status.subscriberUri ?? spec.subscriber?.uri;
   return html`${stats && html`<dl class="tiles">
       <${Tile} label="Delivered" value=${count(stats.delivered)} note=${html`since <${Ago} time=${stats.since} />`} />
@@ -90,12 +91,12 @@ function TriggerOverview({ trigger, stats }) {
         <${Panel} title="Filter" aside=${html`<button type="button" class="link" onClick=${() => toPlayground(spec)}>Open in the playground</button>`}>
           ${text ? html`<div class="block"><${Cel} text=${text} /></div>` : html`<p class="muted">Every event of the broker.</p>`}
           <${Lint} key=${metadata.generation} object=${trigger} />
-          <${Matches} broker=${`${metadata.namespace}/${broker}`} filter=${spec.filter} filters=${spec.filters} />
+          <${Matches} broker=${broker} filter=${spec.filter} filters=${spec.filters} />
         <//>
         ${spec.transform && html`<${Panel} title="Transform"><div class="block"><${Cel} text=${spec.transform} /></div><//>`}
         <${Panel} title="Delivery">
           <${Facts} of=${[
-            ["Broker", html`<a href=${link(["brokers", metadata.namespace, broker])}>${broker}</a>`],
+            ["Broker", html`<${BrokerLink} of=${trigger} />`],
             ["Subscriber", subscriber ? html`<span class="mono">${subscriber}</span><${Copy} text=${subscriber} what="the subscriber's URL" />` : "not known"],
             ["Dead letters", status.deadLetterSinkUri && html`<span class="mono">${status.deadLetterSinkUri}</span>`],
             ...Object.entries(spec.delivery ?? {}).filter(([key]) => key !== "deadLetterSink").map(([key, value]) => [key, html`<span class="mono">${typeof value === "object" ? JSON.stringify(value) : String(value)}</span>`]),
@@ -106,17 +107,17 @@ function TriggerOverview({ trigger, stats }) {
     </div>
     ${stats && html`<${Panel} title="Last attempts">
       ${stats.attempts?.length
-        ? html`<${Table} label="Last attempts" columns=${attemptColumns(metadata.namespace, broker)} rows=${stats.attempts} keyOf=${(one) => `${one.time} ${one.source} ${one.id}`} />`
+        ? html`<${Table} label="Last attempts" columns=${attemptColumns(broker)} rows=${stats.attempts} keyOf=${(one) => `${one.time} ${one.source} ${one.id}`} />`
         : html`<${Empty} title="No attempt yet">The first event that its filter matches is sent at once.<//>`}
     <//>`}`;
 }
 
 const isGood = ({ status = 0, reason }) => status >= 200 && status < 300 && !reason;
 
-const attemptColumns = (namespace, broker) => [
+const attemptColumns = (broker) => [
   { name: "When", show: (one) => html`<${Ago} time=${one.time} />` },
   { name: "Status", show: (one) => html`<${Status} tone=${isGood(one) ? "good" : "bad"}>${one.status || one.reason || "no answer"}<//>` },
-  { name: "Event", show: (one) => html`<a class="name" href=${link(["events", namespace, broker, one.id], { source: one.source })}>${plain(one.id)}</a>` },
+  { name: "Event", show: (one) => html`<a class="name" href=${link(["events", ...broker.split("/"), one.id], { source: one.source })}>${plain(one.id)}</a>` },
   { name: "Attempt", kind: "number", show: (one) => one.attempt },
   { name: "Took", kind: "number", show: (one) => duration(one.seconds) },
   { name: "Answer", kind: "fill", show: (one) => html`<code>${plain(one.answer || one.detail || "")}</code>` },
@@ -157,7 +158,7 @@ function Replay({ trigger, onClose }) {
   const ask = (dryRun) => async () => {
     setError(null);
     try {
-      const body = { broker: trigger.spec.broker ?? "default", trigger: name, from, to: "next", rate: Number(speed), dryRun };
+      const body = { broker: brokerOf(trigger), trigger: name, from, to: "next", rate: Number(speed), dryRun };
       const begun = await post(within(OWN, namespace, "replays"), body);
       if (dryRun) return setFound(begun);
       notify(`The replay ${begun.id} has begun`);

@@ -1,6 +1,6 @@
 /** Triggers: the list. */
 import { OWN, within } from "../api.js";
-import { ago, count, filterText, rate } from "../format.js";
+import { ago, count, filterText, fullName, rate } from "../format.js";
 import { Choice, Empty, PageHead, Problem, Ready } from "../parts/basics.js";
 import { Cel } from "../parts/code.js";
 import { Pager, SearchBox, Table, usePages } from "../parts/table.js";
@@ -16,7 +16,7 @@ const GROUP = "eventing.knative.dev";
 const COLUMNS = [
   { name: "State", show: (one) => html`<${Ready} ...${one} />` },
   { name: "Name", show: (one) => html`<a class="name" href=${link(["triggers", one.namespace, one.name])}>${one.name}</a> <span class="muted">${one.namespace}</span>` },
-  { name: "Broker", show: (one) => html`<a class="plain" href=${link(["brokers", one.namespace, one.broker])}>${one.broker}</a>` },
+  { name: "Broker", show: (one) => html`<a class="plain" href=${link(["brokers", ...fullName(one.namespace, one.broker).split("/")])}>${one.broker}</a>` },
   { name: "Filter", kind: "fill", show: (one) => (filterText(one) ? html`<${Cel} text=${filterText(one).slice(0, 300)} />` : html`<span class="muted">every event</span>`) },
   { name: "Delivered/s", kind: "number", show: (one) => rate(one.stats?.rate) },
   { name: "Backlog", kind: "number", show: (one) => html`${count(one.stats?.backlog)}${one.stats?.lagging ? "+" : ""}` },

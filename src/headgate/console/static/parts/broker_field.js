@@ -1,6 +1,7 @@
-/** A field for a broker, `namespace/name`, which knows the server's; and the last events of one. */
+/** A field for a broker, `namespace/name`, which knows the server's; a link to one; and the last events of one. */
 import { EVENTING, get, lines, within } from "../api.js";
-import { pathOf, searchOf } from "../router.js";
+import { brokerOf, shortName } from "../format.js";
+import { link, pathOf, searchOf } from "../router.js";
 import { useStore } from "../store.js";
 import { html, useData, useEffect, useRested, useState } from "../ui.js";
 
@@ -16,6 +17,10 @@ export function BrokerField({ value, namespace, onChange }) {
     <datalist id="brokers">${names.map((one) => html`<option key=${one} value=${one} />`)}</datalist>
   </label>`;
 }
+
+/** The broker of a trigger or subscription. */
+export const BrokerLink = ({ of }) =>
+  html`<a class="plain" href=${link(["brokers", ...brokerOf(of).split("/")])}>${shortName(of.metadata.namespace, brokerOf(of))}</a>`;
 
 /** Where a broker's events are. */
 export const eventsPath = (broker) => `${pathOf(...broker.split("/"))}/events`;

@@ -1,5 +1,5 @@
 /** What became of one event: a lane for each trigger, filter to attempts to end, all on one axis of time. */
-import { plain, span } from "../format.js";
+import { fullName, plain, shortName, span } from "../format.js";
 import { link } from "../router.js";
 import { html, useState } from "../ui.js";
 import { Clock, Icon, Status } from "./basics.js";
@@ -59,8 +59,9 @@ function endOfLines({ lines, subscription }) {
  */
 
 /** Lanes of what the event was matched for, and what became of it for other triggers. */
-export function lanesOf({ timeline, triggers = [], trace }) {
-  const fates = new Map(triggers.map((one) => [one.trigger.split("/").pop(), one]));
+export function lanesOf({ broker, timeline, triggers = [], trace }) {
+  const [namespace] = broker.split("/");
+  const fates = new Map(triggers.map((one) => [fullName(namespace, one.trigger), one]));
   const pulled = new Map((trace.matches ?? []).filter((one) => one.subscription).map((one) => [one.name, one.subscription]));
   const found = new Map();
   for (const line of timeline.filter((one) => one.what !== "stored" && one.what !== "related")) {
@@ -69,13 +70,13 @@ export function lanesOf({ timeline, triggers = [], trace }) {
     found.get(key).lines.push(line);
   }
   const lanes = [...found.values()].map((lane) => {
-    const fate = lane.kind === "Trigger" ? fates.get(lane.name.split("/").pop()) : undefined;
-    if (fate) fates.delete(fate.trigger.split("/").pop());
+    const fate = lane.kind === "Trigger" ? fates.get(lane.name) : undefined;
+    if (fate) fates.delete(lane.name);
     return { ...lane, end: fate ? endOf(fate) : endOfLines(lane), why: fate?.message ?? "", deadLetter: lane.lines.find((one) => one.deadLetter)?.deadLetter };
   });
   // A no that the matcher left to the dispatcher is a no like any other one.
   const isNo = (lane) => lane.end[0] === "no";
-  const others = [...fates.values(), ...lanes.filter(isNo).map((lane) => ({ trigger: lane.name.split("/").pop(), fate: "filter-false", message: lane.why }))];
+  const others = [...fates.values(), ...lanes.filter(isNo).map((lane) => ({ trigger: shortName(namespace, lane.name), fate: "filter-false", message: lane.why }))];
   return { lanes: lanes.filter((lane) => !isNo(lane)), others };
 }
 

@@ -35,6 +35,7 @@ from headgate.observe.history import NumbersHistory
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.scan.source import RetainedLog
 from headgate.server import child, parts
+from headgate.server.authorization import Rights
 from headgate.server.listening import url_policy
 from headgate.server.parts import Role
 from headgate.server.peers import instance
@@ -134,7 +135,8 @@ def leader_duties(
         await asyncio.to_thread(store.public_url.set, settings.url)
         await asyncio.to_thread(store.handshakes.prepare)
         await apply_manifests(settings, Admission(store, policy, on_kafka=True))
-        await Reconciler(store, server=urls_of(settings)).run(asyncio.Event())
+        rights = Rights(settings, store).grants
+        await Reconciler(store, server=urls_of(settings), rights=rights).run(asyncio.Event())
 
     duties: list[Duty] = [
         prepare,
