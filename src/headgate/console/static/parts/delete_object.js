@@ -135,7 +135,7 @@ export function DeleteObject({ object: given, onClose }) {
 const Tied = ({ title, of, namespace, many, isChosen, onChoose }) =>
   html`<section class="tied" aria-label=${title}>
     <h3>${title}</h3>
-    <p>${of.slice(0, SHOWN_MAX).map((one, index) => html`${index > 0 && ", "}${one.kind !== "Trigger" && `${nounOf(one.kind)} `}<a key=${`${one.kind} ${one.namespace} ${one.name}`} href=${link([KINDS[one.kind].plural, one.namespace, one.name])}>${one.namespace === namespace ? one.name : `${one.namespace}/${one.name}`}</a>`)}${of.length > SHOWN_MAX && ` and ${count(of.length - SHOWN_MAX)} more`}</p>
+    <p>${of.slice(0, SHOWN_MAX).map((one, index) => html`${index > 0 && ", "}${one.kind !== "Trigger" && KINDS[one.kind].plural !== one.tie && `${nounOf(one.kind)} `}<a key=${`${one.kind} ${one.namespace} ${one.name}`} href=${link([KINDS[one.kind].plural, one.namespace, one.name])}>${one.namespace === namespace ? one.name : `${one.namespace}/${one.name}`}</a>`)}${of.length > SHOWN_MAX && ` and ${count(of.length - SHOWN_MAX)} more`}</p>
     ${many > 0 ? html`<label class="tick"><input type="checkbox" checked=${isChosen} onChange=${onChoose} /> ${many === of.length ? "Delete them, too" : `Delete ${count(many)} of them, too`}</label>` : html`<p class="muted">They stay: they are other brokers, of other namespaces, or you may not delete them.</p>`}
   </section>`;
 
