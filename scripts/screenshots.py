@@ -43,6 +43,8 @@ PAGES: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
     "trigger-lost": (f"triggers/{SHOP}/lost", {}),
     "trigger-yaml": (f"triggers/{SHOP}/gold-orders", {"tab": "yaml"}),
     "new-trigger": ("new-trigger", {"namespace": SHOP}),
+    "new-broker": ("new-broker", {"namespace": SHOP}),
+    "new-subscription": ("new-subscription", {"namespace": SHOP}),
     "brokers": ("brokers", {"namespace": SHOP}),
     "broker": (f"brokers/{ORDERS}", {}),
     "subscriptions": ("subscriptions", {"namespace": SHOP}),

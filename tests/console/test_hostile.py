@@ -291,6 +291,14 @@ def test_an_edit_outlives_a_token(console: Console, canned: Canned) -> None:
     page.get_by_label("Token").fill("somebody")
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_label("YAML")).to_have_value("precious: text")
+    canned.answers["POST", TRIGGERS] = (401, {"message": "the token has expired"})
+    page.get_by_label("YAML").fill("precious: texts")
+    page.clock.run_for(1_000)
+    console.title("Sign in")
+    canned.answers["POST", TRIGGERS] = trigger()
+    page.get_by_label("Token").fill("another")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_label("YAML")).to_have_value(re.compile("my-trigger"))
 
 
 def test_text_that_is_marked_closes_no_window(console: Console) -> None:
@@ -331,6 +339,92 @@ def test_a_window_that_is_closed_discards_nothing_more(console: Console, canned:
     assert canned.count("POST", f"{base}/discard") == 1
 
 
+def test_a_broker_stays_where_what_depends_on_it_does(console: Console, canned: Canned) -> None:
+    root = "/apis/eventing.knative.dev/v1"
+    broker = f"{root}/namespaces/shop/brokers/orders"
+    canned.answers["GET", broker] = {"kind": "Broker", "metadata": {"name": "orders", "namespace": "shop"}}
+    refused = (403, {"message": "no"})
+    for path in (f"{root}/brokers", f"{OWN}/subscriptions", f"{OWN}/namespaces/shop/subscriptions"):
+        canned.answers["GET", path] = refused
+    canned.answers["GET", f"{root}/namespaces/shop/brokers"] = {"items": [], "metadata": {}}
+    found = [trigger() | {"metadata": {"name": name, "namespace": "shop"}} for name in ("lamps", "other", "third")]
+    pages = iter([{"items": found[:2], "metadata": {"continue": "more"}}, {"items": found[2:], "metadata": {}}])
+    canned.answers["GET", f"{root}/triggers"] = lambda _: next(pages)
+    canned.answers["DELETE", TRIGGER] = refused
+    canned.answers["DELETE", f"{TRIGGERS}/other"] = (404, {"message": "it is gone"})
+    canned.answers["DELETE", f"{TRIGGERS}/third"] = {}
+    page = console.go("brokers/shop/orders")
+    page.get_by_role("button", name="Delete…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("More may depend on it")
+    dialog.get_by_role("region", name="3 triggers of it").get_by_role("checkbox").check()
+    dialog.get_by_role("button", name="Delete all 4").click()
+    expect(dialog.get_by_role("status")).to_have_text("2 deleted, 1 not")
+    expect(dialog.get_by_role("heading", name="The broker orders stays")).to_be_visible()
+    expect(dialog.locator("li").first).to_have_text(re.compile("Not deleted trigger lamps no"))
+    assert canned.count("DELETE", broker) == 0
+    dialog.get_by_role("button", name="Close").click()
+    console.title("orders")
+
+
+# --- saved views ------------------------------------------------------------------------------------
+
+
+def test_views_are_saved_renamed_and_removed(console: Console, canned: Canned) -> None:
+    canned.answers["GET", f"{OWN}/namespaces/shop/triggerstats"] = {"items": [], "total": 0}
+    canned.answers["GET", f"{OWN}/triggerstats"] = {"items": [], "total": 0}
+    page = console.go("triggers", namespace="shop", search="gold", state="ready")
+    views, dialog = page.get_by_role("button", name="Views…"), page.get_by_role("dialog")
+    name = dialog.get_by_label("Name of what is shown now")
+    views.click()
+    name.fill("Gold")
+    name.press("Enter")
+    expect(dialog.get_by_role("link", name="Gold")).to_be_visible()
+    page.reload()
+    console.go("triggers")
+    expect(page.get_by_label("Search names and filters")).to_have_value("")
+    views.click()
+    dialog.get_by_role("link", name="Gold").press("Enter")
+    expect(page.get_by_label("Search names and filters")).to_have_value("gold")
+    assert page.evaluate("location.hash") == "#/triggers?namespace=shop&search=gold&state=ready"
+    views.click()
+    expect(name).to_have_value("Gold")
+    name.fill("<b>Golden</b>")
+    dialog.get_by_role("button", name="Rename").click()
+    expect(dialog.get_by_role("listitem")).to_have_count(1)
+    expect(dialog.get_by_role("link", name="<b>Golden</b>")).to_be_visible()
+    page.set_viewport_size({"width": 400, "height": 800})
+    console.looks_right("views")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    dialog.get_by_role("button", name="Remove <b>Golden</b>").click()
+    expect(dialog).to_contain_text("None yet")
+    page.evaluate("localStorage.clear()")
+
+
+def test_views_are_bounded_and_nonsense_is_none(console: Console, canned: Canned) -> None:
+    canned.answers["GET", f"{OWN}/triggerstats"] = {"items": [], "total": 0}
+    dialog = console.page.get_by_role("dialog")
+
+    def opened_with(stored: Any) -> None:
+        console.page.evaluate("text => localStorage.setItem('headgate-views', text)", json.dumps(stored))
+        console.go("nowhere")
+        console.title("Not found")
+        console.go("triggers", search="new")
+        console.page.get_by_role("button", name="Views…").click()
+
+    for stored in ({"a": 1}, [1, None, {"page": "triggers"}, {"page": "triggers", "name": "x", "query": {"a": {}}}]):
+        opened_with(stored)
+        expect(dialog).to_contain_text("None yet")
+    one = {"page": "triggers", "query": {"search": "old"}}
+    opened_with([one | {"name": f"view {number}", "query": {"search": str(number)}} for number in range(50)])
+    expect(dialog.get_by_role("listitem")).to_have_count(50)
+    dialog.get_by_label("Name of what is shown now").fill("one more")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("remove one first")
+    expect(dialog.get_by_role("listitem")).to_have_count(50)
+    console.page.evaluate("localStorage.clear()")
+
+
 # --- a server that goes away ------------------------------------------------------------------------
 
 
@@ -348,6 +442,13 @@ def test_a_browser_that_keeps_nothing(browser: Browser, canned: Canned) -> None:
         page = shown(console, canned).page
         page.get_by_role("button", name="Colours").click()
         expect(page.get_by_role("button", name="Colours: light")).to_be_visible()
+        canned.answers["GET", f"{OWN}/triggerstats"] = {"items": [], "total": 0}
+        console.go("triggers", search="gold")
+        page.get_by_role("button", name="Views…").click()
+        page.get_by_label("Name of what is shown now").fill("Gold")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("alert")).to_contain_text("this browser keeps nothing")
+        expect(page.get_by_role("dialog").get_by_role("link", name="Gold")).to_be_visible()
 
 
 def test_a_server_that_never_answers_is_said_to(console: Console, canned: Canned) -> None:

@@ -83,6 +83,16 @@ def test_who_may_only_look_sees_no_buttons(shop: Shop, visitor: Console) -> None
     visitor.go("triggers", namespace=SHOP)
     expect(page.get_by_role("link", name="gold-orders")).to_be_visible()
     expect(page.get_by_role("link", name="New trigger")).to_have_count(0)
+    visitor.go("brokers/shop/orders")
+    expect(page.get_by_role("link", name="Look at its events")).to_be_visible()  # so the rights are known
+    expect(page.get_by_role("button", name="Delete…")).to_have_count(0)
+    for path, name in (("brokers", "orders"), ("subscriptions", "large-orders")):
+        visitor.go(path, namespace=SHOP)
+        expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
+        expect(page.get_by_role("link", name=f"New {path[:-1]}")).to_have_count(0)
+    page.get_by_role("link", name="large-orders").click()
+    expect(page.get_by_text("Nobody consumes")).to_be_visible()
+    expect(page.get_by_role("button", name="Delete…")).to_have_count(0)
 
 
 # --- frame ----------------------------------------------------------------------------------------
@@ -232,14 +242,19 @@ def test_a_trigger_is_made_and_deleted(shop: Shop, console: Console) -> None:
     expect(page.get_by_text("The URL took the event")).to_be_visible()
     console.looks_right("new-trigger")
     page.get_by_role("button", name="YAML", exact=True).click()
-    expect(page.get_by_label("YAML")).to_have_value(re.compile("expression: .*order.paid(.|\n)*ttl: PT5M"))
+    editor = page.get_by_label("YAML")
+    expect(editor).to_have_value(re.compile("expression: .*order.paid(.|\n)*ttl: PT5M"))
+    editor.fill(editor.input_value().replace("order.paid", "order.lost").replace("ttl: PT5M", "order: ordered"))
     page.get_by_role("button", name="Form").click()
+    expect(filter_).to_have_value('ce.type == "order.lost"')
+    expect(page.get_by_label("Too late after")).to_have_value("")
+    expect(page.locator(".besides")).to_have_text("Kept, and not shown in the form: spec.delivery.order")
     page.get_by_role("button", name="Create").click()
     console.title("by-hand")
     spec = shop.server.get("triggers", SHOP, "by-hand")["spec"]
     assert spec["broker"] == "orders"
-    assert spec["filter"] == {"expression": 'ce.type == "order.paid"'}
-    assert spec["delivery"] == {"ttl": "PT5M", "deadLetterSink": {"uri": shop.subscriber.url("sink")}}
+    assert spec["filter"] == {"expression": 'ce.type == "order.lost"'}
+    assert spec["delivery"] == {"order": "ordered", "deadLetterSink": {"uri": shop.subscriber.url("sink")}}
     page.get_by_role("button", name="Delete…").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     console.title("Triggers")

@@ -73,15 +73,20 @@ export function filterText({ filter, filters }) {
   return typeof text === "string" ? (["cel", "expression"].includes(dialect) ? text : `${dialect}: ${text}`) : JSON.stringify(filter);
 }
 
-const SERVERS = new Set(["headgate.dev/filter", "headgate.dev/filters", "eventing.knative.dev/creator", "eventing.knative.dev/lastModifier", "headgate.dev/subscriber"]);
+const SERVERS = new Set(["headgate.dev/filter", "headgate.dev/filters", "eventing.knative.dev/creator", "eventing.knative.dev/lastModifier", "eventing.knative.dev/broker", "headgate.dev/subscriber"]);
+const CLASS = "eventing.knative.dev/broker.class";
+
+/** Labels or annotations that are not the server's, and none that are its defaults; undefined for none. */
+function ownOf(named = {}) {
+  const own = Object.entries(named).filter(([name, value]) => !SERVERS.has(name) && (name !== CLASS || value !== "Headgate"));
+  return own.length ? Object.fromEntries(own) : undefined;
+}
 
 /** What is set by the server, and no part of what a person writes. */
 export function written(object) {
   const { status, metadata, ...rest } = object;
-  const { managedFields, uid, generation, creationTimestamp, annotations = {}, ...kept } = metadata;
-  const own = Object.entries(annotations).filter(([name]) => !SERVERS.has(name));
-  const noted = own.length ? { annotations: Object.fromEntries(own) } : {};
-  return { apiVersion: rest.apiVersion, kind: rest.kind, metadata: { ...kept, ...noted }, ...rest };
+  const { managedFields, uid, generation, creationTimestamp, labels, annotations, ...kept } = metadata;
+  return { apiVersion: rest.apiVersion, kind: rest.kind, metadata: { ...kept, labels: ownOf(labels), annotations: ownOf(annotations) }, ...rest };
 }
 
 /** The same without the version, which is another one after every write. */

@@ -6,7 +6,7 @@ import { Catalogue } from "./pages/catalogue.js";
 import { DeadLetters } from "./pages/dead_letters.js";
 import { EventPage } from "./pages/event.js";
 import { Events } from "./pages/events.js";
-import { NewTrigger } from "./pages/new_trigger.js";
+import { NewBroker, NewSubscription, NewTrigger } from "./pages/new_object.js";
 import { Overview } from "./pages/overview.js";
 import { Playground } from "./pages/playground.js";
 import { SignIn } from "./pages/sign_in.js";
@@ -30,12 +30,14 @@ const VIEWS = {
   "new-trigger/0": NewTrigger,
   "brokers/0": Brokers,
   "brokers/2": BrokerPage,
+  "new-broker/0": NewBroker,
   "subscriptions/0": Subscriptions,
   "subscriptions/2": SubscriptionPage,
+  "new-subscription/0": NewSubscription,
   "dead-letters/0": DeadLetters,
   "catalogue/0": Catalogue,
 };
-const WIDE = { "new-trigger": "triggers" };
+const WIDE = { "new-broker": "brokers", "new-subscription": "subscriptions", "new-trigger": "triggers" };
 
 export function Shell() {
   const mustSignIn = useStore((state) => state.mustSignIn);

@@ -113,7 +113,7 @@ export function signOut() {
   keep("");
   useToken("");
   forgetRights();
-  set({ user: "", mustSignIn: true, draft: {} });
+  set({ user: "", mustSignIn: true, drafts: {} });
 }
 
 /** Asks who the user is, and which namespaces he may see; keeps the token before anybody sees that it has worked. */
@@ -122,5 +122,8 @@ async function learnUser(token = "") {
   const { status } = await post(SELF, question);
   const namespaces = await get(`${OWN}/selfsubjectnamespaces`);
   keep(token);
-  set({ user: status.userInfo.username, mustSignIn: false, namespaces });
+  const { username } = status.userInfo;
+  const { user, drafts } = current();
+  const isAnother = user && user !== "system:anonymous" && user !== username;
+  set({ user: username, mustSignIn: false, namespaces, drafts: isAnother ? {} : drafts });
 }

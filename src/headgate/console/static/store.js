@@ -14,7 +14,7 @@ import { useEffect, useState } from "./vendor/preact-htm.js";
  * @property {boolean} isHelpOpen
  * @property {{text: string}|null} notice
  * @property {number} silentSince When the server answered no more (Unix milliseconds); 0 while it does.
- * @property {Object<string, string>} draft Fields of the form of a new trigger.
+ * @property {Object<string, {object: any, text: string|null}>} drafts New objects by kind: as the form has one, and as the YAML that was written since.
  */
 
 /** @type {State} */
@@ -30,7 +30,7 @@ let state = {
   isHelpOpen: false,
   notice: null,
   silentSince: 0,
-  draft: {},
+  drafts: {},
 };
 const listeners = new Set();
 

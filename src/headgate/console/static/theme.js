@@ -1,4 +1,5 @@
 /** Light or dark: as the system says, or as its user does. The colours are in console.css. */
+import { keep, recall } from "./kept.js";
 import { set } from "./store.js";
 
 const SYSTEM = matchMedia("(prefers-color-scheme: dark)");
@@ -6,12 +7,7 @@ const KEY = "headgate-theme";
 const THEMES = ["system", "light", "dark"];
 
 export function rememberedTheme() {
-  let theme = "";
-  try {
-    theme = localStorage.getItem(KEY);
-  } catch {
-    // a browser that keeps nothing
-  }
+  const theme = recall(KEY);
   return apply(THEMES.includes(theme) ? theme : "system");
 }
 
@@ -19,11 +15,7 @@ export function rememberedTheme() {
 export const nextTheme = (theme) => THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
 
 export function chooseTheme(theme) {
-  try {
-    localStorage.setItem(KEY, theme);
-  } catch {
-    // it holds until the page is left
-  }
+  keep(KEY, theme);
   set({ theme: apply(theme) });
 }
 

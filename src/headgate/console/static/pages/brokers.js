@@ -4,9 +4,11 @@ import { count, rate } from "../format.js";
 import { Ago, Choice, Copy, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
 import { Command, curlOf } from "../parts/command.js";
 import { Conditions } from "../parts/conditions.js";
+import { DeleteObject } from "../parts/delete_object.js";
 import { ObjectEditor } from "../parts/object_editor.js";
 import { SendEvent } from "../parts/send_event.js";
 import { Pager, SearchBox, Table, usePages } from "../parts/table.js";
+import { Views } from "../parts/views.js";
 import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { notify } from "../store.js";
@@ -28,11 +30,15 @@ const COLUMNS = [
 
 export function Brokers({ route }) {
   const { namespace, search } = route.query;
+  const may = useRights(namespace);
   const pages = usePages(JSON.stringify([namespace, search]));
   useTitle("Brokers");
   const query = { limit: PAGE, continue: pages.start, search };
   const { data, error, isOld } = useData(within(OWN, namespace, "brokerstats"), query, { everyMs: EVERY_MS, keep: true });
-  return html`<${PageHead} title="Brokers" />
+  return html`<${PageHead} title="Brokers">
+      <${Views} route=${route} />
+      ${may("create", "brokers", GROUP) && html`<a class="button primary" href=${link(["new-broker"], { namespace })}>New broker</a>`}
+    <//>
     <div class="toolbar">
       <${SearchBox} label="Search brokers" value=${search} onSearch=${(text) => refine({ search: text })} />
       ${data && html`<${Pager} pages=${pages} size=${PAGE} shown=${data.items.length} total=${data.total} next=${data.continue} noun="brokers" />`}
@@ -50,19 +56,21 @@ export function BrokerPage({ route }) {
   const path = objectPath(EVENTING, namespace, "brokers", name);
   const object = useData(path, {}, { everyMs: EVERY_MS });
   const summary = useData(`${path}/stats`, {}, { everyMs: EVERY_MS });
-  const [isSending, setSending] = useState(false);
+  const [asked, setAsked] = useState("");
   useTitle(name);
   const broker = object.data;
   const above = html`<a href=${link(["brokers"], { namespace })}>Brokers</a><span aria-hidden="true">/</span><a href=${link(["brokers"], { namespace })}>${namespace}</a>`;
   return html`<${PageHead} title=${name} above=${above} status=${!summary.error && summary.data && html`<${Ready} ...${summary.data} />`}>
       ${may("get", "brokers/catalogue", GROUP) && html`<a class="button" href=${link(["catalogue"], { broker: `${namespace}/${name}` })}>Catalogue</a>`}
-      ${may("create", "brokers/events", GROUP) && html`<button type="button" onClick=${() => setSending(true)}>Send a test event…</button>`}
+      ${may("create", "brokers/events", GROUP) && html`<button type="button" onClick=${() => setAsked("send")}>Send a test event…</button>`}
       ${may("get", "brokers/events", GROUP) && html`<a class="button" href=${link(["events"], { broker: `${namespace}/${name}` })}>Look at its events</a>`}
+      ${broker && may("delete", "brokers", GROUP) && html`<button type="button" class="danger quiet" onClick=${() => setAsked("delete")}>Delete…</button>`}
     <//>
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(one) => refine({ tab: one })} />
     <${Problem} error=${object.error} />
     ${broker && tab === "overview" && html`<${BrokerOverview} broker=${broker} summary=${summary.data} />`}
-    ${isSending && html`<${SendEvent} broker=${`${namespace}/${name}`} onClose=${() => setSending(false)} />`}
+    ${asked === "send" && html`<${SendEvent} broker=${`${namespace}/${name}`} onClose=${() => setAsked("")} />`}
+    ${asked === "delete" && html`<${DeleteObject} object=${broker} onClose=${() => setAsked("")} />`}
     ${broker && tab === "yaml" && html`<${ObjectEditor} root=${EVENTING} plural="brokers" namespace=${namespace} object=${broker} canWrite=${may("update", "brokers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}`;
 }
 

@@ -4,6 +4,7 @@ import { ago, count, counted, groupedBy, plain } from "../format.js";
 import { Ago, Confirm, Copy, Dialog, Empty, Facts, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { EventCard } from "../parts/code.js";
 import { Pager, Table, usePages } from "../parts/table.js";
+import { Views } from "../parts/views.js";
 import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { html, useData, useEffect, useRef, useState, useTitle } from "../ui.js";
@@ -50,6 +51,7 @@ export function DeadLetters({ route }) {
   const canAct = namespace && (chosen.size || whole) > 0;
   const act = { base, ids: [...chosen], whole, selection: { trigger, reason }, onDone: done, onClose: () => setAsked("") };
   return html`<${PageHead} title="Dead letters">
+      <${Views} route=${route} />
       ${canAct && may("update", "deadletters") && html`<button type="button" class="primary" onClick=${() => setAsked("again")}>Send again ${of}…</button>`}
       ${canAct && may("delete", "deadletters") && html`<button type="button" class="danger quiet" onClick=${() => setAsked("discard")}>Discard ${of}…</button>`}
     <//>

@@ -6,6 +6,7 @@ import { BrokerField, useEventAt } from "../parts/broker_field.js";
 import { Copy, Empty, Icon, PageHead, Problem } from "../parts/basics.js";
 import { Command, curlOf } from "../parts/command.js";
 import { EventCard } from "../parts/code.js";
+import { Views } from "../parts/views.js";
 import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { current, useStore } from "../store.js";
@@ -69,6 +70,7 @@ export function Events({ route }) {
   }, [first.data]);
   const rows = linked ? [{ place: open, event: linked }, ...listed] : listed;
   return html`<${PageHead} title="Events">
+      <${Views} route=${route} />
       <button type="button" aria-pressed=${isPaused ? "true" : "false"} onClick=${() => setPaused(!isPaused)}><${Icon} name=${isPaused ? "play" : "pause"} />${isPaused ? "Go on" : "Pause"}</button>
       <button type="button" disabled=${!shown.events.length} onClick=${() => toPlayground({ filter: { cel: filter || "true" } }, shown.events.slice(0, 50).map((one) => one.event))}>Open in the playground</button>
     <//>

@@ -1,6 +1,7 @@
 /** Overview: what is going on, and what needs attention. */
 import { OWN, within } from "../api.js";
 import { count, counted, duration, groupedBy, rate } from "../format.js";
+import { KINDS } from "../kinds.js";
 import { Ago, Empty, Fold, PageHead, Panel, Problem, Status, Tile } from "../parts/basics.js";
 import { FirstSteps } from "../parts/command.js";
 import { inWords, toneOf } from "../parts/conditions.js";
@@ -9,10 +10,9 @@ import { link } from "../router.js";
 import { html, useData, useMemo, useTitle } from "../ui.js";
 
 const EVERY_MS = 5000;
-const PAGES = { Trigger: "triggers", Broker: "brokers", Subscription: "subscriptions" };
 
 const place = ({ kind, namespace, name }) =>
-  kind === "DeadLetters" ? link(["dead-letters"], { namespace, trigger: name }) : PAGES[kind] && link([PAGES[kind], namespace, name]);
+  kind === "DeadLetters" ? link(["dead-letters"], { namespace, trigger: name }) : KINDS[kind] && link([KINDS[kind].plural, namespace, name]);
 
 export function Overview({ route }) {
   const { namespace } = route.query;

@@ -3,15 +3,16 @@ import { get, OWN } from "../api.js";
 import { copy } from "../clipboard.js";
 import { EVENTS, EXAMPLES, START } from "../examples.js";
 import { count, counted, plain } from "../format.js";
+import { toNewTrigger } from "../handover.js";
 import { packed, unpacked } from "../link_state.js";
 import { BrokerField, lastEvents } from "../parts/broker_field.js";
 import { Dialog, Empty, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { Cel, Difference, EventCard, inOrder } from "../parts/code.js";
 import { FilterTrace } from "../parts/filter_trace.js";
 import { Counts, useVerdicts, VERDICTS } from "../parts/verdicts.js";
-import { go, refine } from "../router.js";
+import { refine } from "../router.js";
 import { useRights } from "../rights.js";
-import { notify, set } from "../store.js";
+import { notify } from "../store.js";
 import { html, useEffect, useRef, useRested, useState, useTitle } from "../ui.js";
 
 const EVENTS_MAX = 100;
@@ -90,17 +91,13 @@ function Bench({ dialect, text, transform, events, onChange, namespace }) {
     const [first] = EXAMPLES[name] ?? dialects.filter((one) => one.name === name && one.example).map((one) => [one.name, one.example]);
     onChange({ dialect: name, text: first ? first[1] : "" });
   };
-  const makeTrigger = () => {
-    set({ draft: { dialect, text, transform } });
-    go(["new-trigger"], { namespace });
-  };
   const share = async () => {
     refine({ s: await packed({ dialect, text, transform, events }) });
     await copy(location.href, "The link is copied: it holds the filter and the events");
   };
   return html`<${PageHead} title="Playground">
       <button type="button" onClick=${share}>Copy link</button>
-      ${may("create", "triggers", "eventing.knative.dev") && html`<button type="button" class="primary" disabled=${!data} onClick=${makeTrigger}>Make this a trigger</button>`}
+      ${may("create", "triggers", "eventing.knative.dev") && html`<button type="button" class="primary" disabled=${!data} onClick=${() => toNewTrigger({ dialect, text, transform }, dialects, namespace)}>Make this a trigger</button>`}
     <//>
     <div class="bench">
       <section class="bench-filter" aria-label="Filter">

@@ -6,9 +6,11 @@ import { Ago, Choice, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Til
 import { BrokerLink } from "../parts/broker_field.js";
 import { Cel } from "../parts/code.js";
 import { Conditions } from "../parts/conditions.js";
+import { DeleteObject } from "../parts/delete_object.js";
 import { Lint } from "../parts/lint.js";
 import { ObjectEditor } from "../parts/object_editor.js";
 import { Pager, SearchBox, Table, usePages } from "../parts/table.js";
+import { Views } from "../parts/views.js";
 import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { notify } from "../store.js";
@@ -35,11 +37,15 @@ const COLUMNS = [
 
 export function Subscriptions({ route }) {
   const { namespace, search } = route.query;
+  const may = useRights(namespace);
   const pages = usePages(JSON.stringify([namespace, search]));
   useTitle("Subscriptions");
   const query = { limit: PAGE, continue: pages.start, search };
   const { data, error, isOld } = useData(within(OWN, namespace, "subscriptions"), query, { everyMs: EVERY_MS, keep: true });
-  return html`<${PageHead} title="Subscriptions" />
+  return html`<${PageHead} title="Subscriptions">
+      <${Views} route=${route} />
+      ${may("create", "subscriptions") && html`<a class="button primary" href=${link(["new-subscription"], { namespace })}>New subscription</a>`}
+    <//>
     <div class="toolbar">
       <${SearchBox} label="Search names and filters" value=${search} onSearch=${(text) => refine({ search: text })} />
       ${data && html`<${Pager} pages=${pages} size=${PAGE} shown=${data.items.length} next=${data.metadata.continue} noun="subscriptions" />`}
@@ -65,11 +71,13 @@ export function SubscriptionPage({ route }) {
   return html`<${PageHead} title=${name} above=${above} status=${!object.error && one && html`<${Ready} ...${readiness(one)} />`}>
       ${one && may("create", "subscriptions/analyze") && html`<button type="button" onClick=${() => setAsked("analyze")}>Try a filter…</button>`}
       ${one && may("create", "subscriptions/seek") && html`<button type="button" onClick=${() => setAsked("seek")}>Seek…</button>`}
+      ${one && may("delete", "subscriptions") && html`<button type="button" class="danger quiet" onClick=${() => setAsked("delete")}>Delete…</button>`}
     <//>
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(view) => refine({ tab: view })} />
     <${Problem} error=${object.error ?? stats.error} />
     ${one && tab === "overview" && html`<${SubscriptionOverview} object=${one} stats=${stats.data} consumers=${consumers.data} />`}
     ${one && tab === "yaml" && html`<${ObjectEditor} root=${OWN} plural="subscriptions" namespace=${namespace} object=${one} canWrite=${may("update", "subscriptions")} onSaved=${() => (notify("Saved"), object.reload())} />`}
+    ${asked === "delete" && html`<${DeleteObject} object=${one} onClose=${() => setAsked("")} />`}
     ${asked === "seek" && html`<${Seek} path=${path} name=${name} onClose=${() => setAsked("")} />`}
     ${asked === "analyze" && html`<${Analyze} path=${path} onClose=${() => setAsked("")} />`}`;
 }

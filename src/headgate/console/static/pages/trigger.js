@@ -2,17 +2,18 @@
 import { call, EVENTING, objectPath, OWN, post, within } from "../api.js";
 import { ago, brokerOf, count, counted, duration, filterText, plain, rate } from "../format.js";
 import { toPlayground } from "../handover.js";
-import { Ago, Choice, Confirm, Copy, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Status, Tile } from "../parts/basics.js";
+import { Ago, Choice, Copy, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Status, Tile } from "../parts/basics.js";
 import { BrokerLink } from "../parts/broker_field.js";
 import { Chart } from "../parts/chart.js";
 import { Cel } from "../parts/code.js";
 import { Conditions } from "../parts/conditions.js";
+import { DeleteObject } from "../parts/delete_object.js";
 import { Lint } from "../parts/lint.js";
 import { Matches } from "../parts/matches.js";
 import { ObjectEditor } from "../parts/object_editor.js";
 import { SendEvent } from "../parts/send_event.js";
 import { Table } from "../parts/table.js";
-import { go, link, refine } from "../router.js";
+import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { notify } from "../store.js";
 import { html, useData, useMemo, useState, useTitle } from "../ui.js";
@@ -48,11 +49,6 @@ export function TriggerPage({ route }) {
     }
     setBusy(false);
   };
-  const remove = async () => {
-    await call("DELETE", path);
-    notify(`Trigger ${name} is deleted`);
-    go(["triggers"], { namespace });
-  };
   const above = html`<a href=${link(["triggers"], { namespace })}>Triggers</a><span aria-hidden="true">/</span><a href=${link(["triggers"], { namespace })}>${namespace}</a>`;
   return html`<${PageHead} title=${name} above=${above} status=${!stats.error && stats.data && html`<${Ready} ...${stats.data} />`}>
       ${trigger && may("create", "brokers/events", GROUP) && html`<button type="button" onClick=${() => setAsked("send")}>Send a test event…</button>`}
@@ -64,7 +60,7 @@ export function TriggerPage({ route }) {
     <${Problem} error=${problem ?? object.error} />
     ${trigger && tab === "overview" && html`<${TriggerOverview} trigger=${trigger} stats=${stats.data?.stats} />`}
     ${trigger && tab === "yaml" && html`<${ObjectEditor} root=${EVENTING} plural="triggers" namespace=${namespace} object=${trigger} canWrite=${may("update", "triggers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}
-    ${asked === "delete" && html`<${Confirm} title=${`Delete the trigger ${name}?`} verb="Delete" onConfirm=${remove} onClose=${() => setAsked("")}>Its subscriber gets no more events.<//>`}
+    ${asked === "delete" && html`<${DeleteObject} object=${trigger} onClose=${() => setAsked("")} />`}
     ${asked === "send" && html`<${SendEvent} broker=${brokerOf(trigger)} onClose=${() => setAsked("")} />`}
     ${asked === "replay" && html`<${Replay} trigger=${trigger} onClose=${() => setAsked("")} />`}`;
 }

@@ -4,6 +4,7 @@ import { ago, count, filterText, fullName, rate } from "../format.js";
 import { Choice, Empty, PageHead, Problem, Ready } from "../parts/basics.js";
 import { Cel } from "../parts/code.js";
 import { Pager, SearchBox, Table, usePages } from "../parts/table.js";
+import { Views } from "../parts/views.js";
 import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { html, useData, useTitle } from "../ui.js";
@@ -33,6 +34,7 @@ export function Triggers({ route }) {
   const { data, error, isOld } = useData(within(OWN, namespace, "triggerstats"), query, { everyMs: EVERY_MS, keep: true });
   const canCreate = may("create", "triggers", GROUP);
   return html`<${PageHead} title="Triggers">
+      <${Views} route=${route} />
       ${canCreate && html`<a class="button primary" href=${link(["new-trigger"], { namespace })}>New trigger</a>`}
     <//>
     <div class="toolbar">

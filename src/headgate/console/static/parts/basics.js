@@ -141,8 +141,11 @@ export function Dialog({ title, onClose, children }) {
   </dialog>`;
 }
 
-/** Asks once more before something that cannot be taken back. `onConfirm` gets a signal: the window was closed. */
-export function Confirm({ title, verb, onConfirm, onClose, children }) {
+/**
+ * Asks once more before something that cannot be taken back. `onConfirm` gets a signal: the window was closed. Where it
+ * gives true, it closes the window itself.
+ */
+export function Confirm({ title, verb, isWaiting, onConfirm, onClose, children }) {
   const [error, setError] = useState(null);
   const [isBusy, setBusy] = useState(false);
   const stop = useRef(new AbortController());
@@ -151,8 +154,8 @@ export function Confirm({ title, verb, onConfirm, onClose, children }) {
     setBusy(true);
     setError(null);
     try {
-      await onConfirm(stop.current.signal);
-      if (!stop.current.signal.aborted) onClose();
+      const staysOpen = await onConfirm(stop.current.signal);
+      if (!stop.current.signal.aborted && !staysOpen) onClose();
     } catch (failed) {
       setError(failed);
       setBusy(false);
@@ -163,7 +166,7 @@ export function Confirm({ title, verb, onConfirm, onClose, children }) {
     <${Problem} error=${error} />
     <div class="dialog-actions">
       <button type="button" onClick=${onClose}>${isBusy ? "Stop" : "Cancel"}</button>
-      <button type="button" class="danger" disabled=${isBusy} onClick=${confirm}>${verb}</button>
+      <button type="button" class="danger" disabled=${isBusy || isWaiting} onClick=${confirm}>${verb}</button>
     </div>
   <//>`;
 }

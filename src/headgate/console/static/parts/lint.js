@@ -1,19 +1,19 @@
 /** What is sure of an object's filter without an event: which others it is like, and whether anything makes it true. */
 import { EVENTING, objectPath } from "../api.js";
 import { brokerOf, count, counted, filterText, fullName, plain, shortName } from "../format.js";
+import { KINDS, nounOf } from "../kinds.js";
 import { link } from "../router.js";
 import { html, useData } from "../ui.js";
 
 const SHOWN = 5;
-const PAGES = { Trigger: "triggers", Subscription: "subscriptions" };
 
 /** Others of its broker, each `Kind/name`, as links to their pages. */
 function Others({ object, broker, of }) {
   const links = of.slice(0, SHOWN).map((one, index) => {
     const [kind, ...path] = one.split("/");
     const name = path.join("/");
-    const to = link([PAGES[kind], ...fullName(broker.split("/")[0], name).split("/")]);
-    return html`${index > 0 && ", "}${kind !== object.kind && `${kind.toLowerCase()} `}<a key=${one} href=${to}>${plain(name)}</a>`;
+    const to = link([KINDS[kind].plural, ...fullName(broker.split("/")[0], name).split("/")]);
+    return html`${index > 0 && ", "}${kind !== object.kind && `${nounOf(kind)} `}<a key=${one} href=${to}>${plain(name)}</a>`;
   });
   return html`${links}${of.length > SHOWN && ` and ${count(of.length - SHOWN)} more`}`;
 }

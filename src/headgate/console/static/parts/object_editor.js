@@ -1,36 +1,27 @@
 /** An object as YAML: checked by the server while one types, saved when it is wanted, and never over somebody else's. */
 import { call, objectPath, within } from "../api.js";
 import { unversioned, written, yaml } from "../format.js";
-import { html, useEffect, useRested, useState } from "../ui.js";
+import { html, useEffect, useState } from "../ui.js";
 import { Problem } from "./basics.js";
 import { Difference } from "./code.js";
+import { useDryRun, YAML } from "./dry_run.js";
 
-const YAML = "application/yaml";
 const versionOf = ({ metadata }) => `resourceVersion: "${metadata.resourceVersion}"`;
 const refused = (error) => error.causes.filter((one) => one.field).map((one) => `${one.field}: ${one.message}`);
 
 /**
  * @param {{root: string, plural: string, namespace: string, object?: any, text?: string, canWrite: boolean,
- *   onSaved: (object: any) => void}} given `object` is changed; without one, `text` becomes a new one.
+ *   onText?: (text: string) => void, onSaved: (object: any) => void}} given `object` is changed; without one, `text`
+ *   becomes a new one, and `onText` hears of what is typed.
  */
-export function ObjectEditor({ root, plural, namespace, object, text: begun, canWrite, onSaved }) {
+export function ObjectEditor({ root, plural, namespace, object, text: begun, canWrite, onText, onSaved }) {
   const [base, setBase] = useState(object); // what is changed
   const before = base ? yaml(written(base)) : "";
   const [text, setText] = useState(begun ?? before);
   const [isSaving, setSaving] = useState(false);
-  const [verdict, setVerdict] = useState({ of: before });
-  const rested = useRested(text, 400);
   const path = object ? objectPath(root, namespace, plural, object.metadata.name) : within(root, namespace, plural);
   const method = object ? "PUT" : "POST";
-  useEffect(() => {
-    if (!canWrite || rested === before) return undefined;
-    const stop = new AbortController();
-    call(method, `${path}?dryRun=All`, { body: rested, type: YAML, signal: stop.signal }).then(
-      ({ data, warnings }) => setVerdict({ of: rested, warnings, would: yaml(unversioned(data)) }),
-      (error) => stop.signal.aborted || setVerdict({ of: rested, error }),
-    );
-    return () => stop.abort();
-  }, [rested, path, canWrite]);
+  const [verdict, setVerdict] = useDryRun(method, path, canWrite && text !== before ? text : null, YAML);
   /** Goes on from what the server has now, with the text as it is or with the server's. */
   function goOnFrom(newest, keepsText) {
     setText((old) => (keepsText ? old.replace(versionOf(base), versionOf(newest)) : yaml(written(newest))));
@@ -58,7 +49,7 @@ export function ObjectEditor({ root, plural, namespace, object, text: begun, can
   const state = !isChanged ? "Unchanged" : isOthers ? "It is another one now" : !isChecked ? "Checking…" : verdict.error ? "The server refuses this" : "The server takes this";
   return html`<div class="editor">
     <div class="editor-text">
-      <textarea class="code" aria-label="YAML" spellcheck="false" readonly=${!canWrite} rows=${Math.max(16, text.split("\n").length + 1)} value=${text} onInput=${(event) => setText(event.target.value)}></textarea>
+      <textarea class="code" aria-label="YAML" spellcheck="false" readonly=${!canWrite} rows=${Math.max(16, text.split("\n").length + 1)} value=${text} onInput=${({ target }) => (setText(target.value), onText?.(target.value))}></textarea>
     </div>
     <div class="editor-side">
       ${canWrite
@@ -74,7 +65,7 @@ export function ObjectEditor({ root, plural, namespace, object, text: begun, can
       </div>`}
       ${isChanged && isChecked && !isOthers && verdict.error && html`<${Problem} error=${verdict.error}>${refused(verdict.error).map((one) => html`<pre class="caret" key=${one}>${one}</pre>`)}<//>`}
       ${isChanged && verdict.warnings?.map((one) => html`<p class="warning" key=${one}>${one}</p>`)}
-      ${canSave && object && html`<h2>What would change</h2><${Difference} before=${yaml(unversioned(object))} now=${verdict.would} />`}
+      ${canSave && object && html`<h2>What would change</h2><${Difference} before=${yaml(unversioned(object))} now=${yaml(unversioned(verdict.data))} />`}
     </div>
   </div>`;
 }
