@@ -221,7 +221,7 @@ class DeliverySpec(ApiStruct, frozen=True):
     Up to `format` they are Knative's, behind it Headgate's.
     """
 
-    retry: Annotated[int | None, doc("Attempts after the first one; as many as fit into 24 hours when it is left out.")] = None
+    retry: Annotated[int | None, doc("Attempts after the first one; those of 24 hours when it is left out.")] = None
     backoff_policy: Annotated[str, doc("How waits grow; exponential by default.", enum=["linear", "exponential"])] = ""
     backoff_delay: Annotated[str, doc("ISO 8601 duration before the first retry; PT0.2S by default.")] = ""
     timeout: Annotated[str, doc("ISO 8601 duration of one attempt; PT30S by default.")] = ""
