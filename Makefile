@@ -50,7 +50,7 @@ test: in-parts
 
 # Also what takes longer: programs of other languages, moves to Kafka, the cluster with kills, more repetitions.
 test-all: export HEADGATE_TEST_DEPTH = all
-test-all: PROGRAMS += go
+test-all: PROGRAMS += go systemd-nspawn
 test-all: in-parts
 
 # Programs that setup makes use of come first. What is not there yet is made beside the checks; then the tests; and how

@@ -7,7 +7,7 @@ set -euo pipefail
 declare -A package=(
   [jdk]=openjdk-17-jdk-headless [venv]=python3-venv [chromium]=chromium [libatomic]=libatomic1 [mvn]=maven
   [kubectl]=kubernetes-client [npm]=npm [curl]=curl [openssl]=openssl [promtool]=prometheus
-  [go]=golang-go
+  [go]=golang-go [systemd-nspawn]=systemd-container
 )
 declare -A purpose=(
   [jdk]="a JDK 17 or newer (javac): Spark runs on it" [venv]="Python's venv: the dependencies go into one"
@@ -15,7 +15,7 @@ declare -A purpose=(
   [mvn]="Maven, which fetches Kafka" [kubectl]="kubectl 1.27 or newer, for the API"
   [npm]="npm and Node.js 20 or newer, for an OpenID provider"
   [curl]="curl, for the commands of pages" [openssl]="openssl, for TLS" [promtool]="promtool, for the alerts"
-  [go]="Go 1.24 or newer, for grpcurl and kn"
+  [go]="Go 1.24 or newer, for grpcurl and kn" [systemd-nspawn]="systemd-nspawn, which runs the unit in a container"
 )
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/headgate"
 if [ -n "${JAVA_HOME:-}" ]; then PATH="$JAVA_HOME/bin:$PATH"; fi

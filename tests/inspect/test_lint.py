@@ -82,10 +82,10 @@ def test_one_of_them_is_asked_for(admission: Admission) -> None:
     assert lints.read(ORDERS, "Trigger/c") == LintView("default/orders", 3, [])
     made(admission, "b", "data.n > 0")
     assert lints.read(ORDERS, "Trigger/a").items == [LintItem("Trigger", "a", implied_by=("Trigger/b",))]
-    for other in ("Trigger/elsewhere", "Subscription/a", "Trigger/d"):
+    for other in ("Trigger/elsewhere", "Subscription/a", "Trigger/d", "Trigger/default/a"):
         with pytest.raises(NotComparedError, match=f"default/orders has no {other}"):
             lints.read(ORDERS, other)
-    for wrong in ("a", "Trigger/", "Broker/orders", "Trigger/default/a"):
+    for wrong in ("a", "Trigger/", "Broker/orders", "Trigger/default/a/b"):
         with pytest.raises(InvalidInputError, match="names no trigger"):
             lints.read(ORDERS, wrong)
 

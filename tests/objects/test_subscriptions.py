@@ -192,7 +192,17 @@ def test_over_http(server: Server) -> None:
     assert "headgate.dev" in [one["name"] for one in server.request("GET", "/apis").json["groups"]]
     schemas = server.request("GET", "/openapi/v3/apis/headgate.dev/v1").json["components"]["schemas"]
     assert set(schemas["dev.headgate.v1.Subscription"]["properties"]["spec"]["properties"]) == {
-        *("broker", "filter", "filters", "consumerMetadata", "consumerFilter", "type", "ackTimeout", "filterFrom"),
+        *(
+            "broker",
+            "brokerRef",
+            "filter",
+            "filters",
+            "consumerMetadata",
+            "consumerFilter",
+            "type",
+            "ackTimeout",
+            "filterFrom",
+        ),
         *("maxDeliveries", "delivery", "transform"),
     }
     missing = server.request("GET", f"{PATH}/none")

@@ -34,6 +34,7 @@ FUNCTIONS_VALUE: Final = "dev.headgate.connector.keys.Functions"
 _CALENDAR: Final = "-Duser.timezone=UTC"
 _HUGE_METHODS: Final = "-XX:-DontCompileHugeMethods"
 """The match of dozens of shapes is one generated method above 8,000 bytes, which the JVM would only interpret."""
+_HERE: Final = "127.0.0.1"
 _OF_A_CLUSTER: Final[Mapping[str, str]] = MappingProxyType(
     {"spark.executor.extraJavaOptions": f"{_CALENDAR} {_HUGE_METHODS} -XX:+ExitOnOutOfMemoryError"}
 )
@@ -79,7 +80,9 @@ def start_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.pop("SPARK_HOME", None)  # another installation's jars would not fit this PySpark
     master = master or f"local[{threads}]"
-    here = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.local.dir": str(scratch)}
+    if master.startswith("local"):  # else Spark looks up the machine's own name, which need not be known
+        os.environ |= {"SPARK_LOCAL_IP": _HERE, "SPARK_LOCAL_HOSTNAME": "localhost"}
+    here = {"spark.driver.bindAddress": _HERE, "spark.driver.host": _HERE, "spark.local.dir": str(scratch)}
     placed = here if master.startswith("local") else _OF_A_CLUSTER
     wanted = {**_settings([jar, *more_jars], scratch, heap_mib), **placed, **options}
     conf = SparkConf().setAppName("headgate").setMaster(master).setAll(list(wanted.items()))

@@ -122,7 +122,7 @@ def _put(
 
 
 def _taken_by(obj: Routed) -> str:
-    """By whose right it gets events of another namespace, see `grants.py`; empty where none is needed."""
+    """By whose right it gets events of another namespace, see `Grants.signed`; empty where none is needed."""
     return obj.metadata.annotations.get(SUBSCRIBER_ANNOTATION, "") if obj.is_foreign else ""
 
 
