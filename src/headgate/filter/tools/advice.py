@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,8 @@ from headgate.filter.cel.build import may_exist
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.tokens import TEXTS
 from headgate.filter.cel.tokens import names_in as names_in_cel
-from headgate.filter.compile.plan import CompiledFilter, PlanRow
+from headgate.filter.cel.unparse import string_literal
+from headgate.filter.compile.plan import CompiledFilter, KeyKind, Op, Operand, PlanRow, Root
 from headgate.filter.dialects.cesql import parser as cesql
 from headgate.filter.dialects.eventpattern import rules
 from headgate.filter.dialects.jms import parser as jms
@@ -25,7 +26,7 @@ from headgate.filter.dialects.jms.to_cel import names_in as names_in_selector
 from headgate.filter.dialects.sql_tokens import Kind, Token, tokens, walk
 from headgate.filter.tools.algebra import Meaning
 from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, REQUIRED_ATTRIBUTES
-from headgate_api.limits import FILTERS_CACHED_MAX
+from headgate_api.limits import FILTERS_CACHED_MAX, MEANT_CHARS_MAX, UNSEEN_NAMES_MAX
 
 # --- other engines --------------------------------------------------------------------------------
 # Where another engine of a filter's language takes the filter otherwise: a table of what its text shows.
@@ -417,3 +418,113 @@ def _written_fields(value: object, field: str) -> Iterator[tuple[str, str, objec
                 yield from _written_fields(one, f"{field}.{name}[{at}]")
         else:
             yield from _written_fields(inner, f"{field}.{name}")
+
+
+# --- names that events have had -------------------------------------------------------------------
+# A broker's catalogue knows which types, sources and attributes its events have had. A filter may name others, for
+# events to come; where it names one that is nearly the same as one of them, it is probably misspelt. Who stores a
+# filter is not told: it would be a look at the log for each. Who tries one, or compares those of a broker, is.
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNames:
+    """What the events of a broker have had: types, sources, and names of extension attributes."""
+
+    types: frozenset[str] = frozenset()
+    sources: frozenset[str] = frozenset()
+    attributes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenName(Advice):
+    """A name that no event has had, as it is written, and one that was probably meant."""
+
+    written: str
+    meant: str
+
+
+def unseen(plan: CompiledFilter, seen: SeenNames) -> tuple[UnseenName, ...]:
+    """Types, sources and attributes that a filter compares or reads and no event has had, where one is nearly so."""
+    found = islice(_unseen(plan, seen), UNSEEN_NAMES_MAX)
+    return tuple(
+        UnseenName(reason, says.format(written=_quoted(reason, name), meant=_quoted(reason, meant)), name, meant)
+        for reason, says, name, known in found
+        if (meant := nearest(name, known))
+    )
+
+
+def unknown_name(error: FilterError, seen: SeenNames) -> UnseenName | None:
+    """What an expression probably means by a name that there is not: an attribute, which it has to read of `ce`."""
+    name = error.unknown
+    near = name if name in seen.attributes else nearest(name, seen.attributes)
+    return UnseenName("NameUnknown", f"{error.reason}; did you mean ce.{near}?", name, f"ce.{near}") if near else None
+
+
+_ATTRIBUTE: Final = "AttributeUnseen"
+_DIGITS: Final = re.compile(r"[0-9]+")
+_FEW_LETTERS: Final = 5
+"""A name with fewer is nearly another one where one letter differs, and not two."""
+
+
+def _quoted(reason: str, name: str) -> str:
+    return name if reason == _ATTRIBUTE else string_literal(name)
+
+
+def _unseen(plan: CompiledFilter, seen: SeenNames) -> Iterator[tuple[str, str, str, frozenset[str]]]:
+    """Reason, sentence, name, and the names that there are; nothing is said where no name is known."""
+    for attribute, reason, says, known in (
+        ("type", "TypeUnseen", "no event of type {written} has been seen; did you mean {meant}?", seen.types),
+        ("source", "SourceUnseen", "no event from source {written} has been seen; did you mean {meant}?", seen.sources),
+    ):
+        for constant in dict.fromkeys(_compared(plan, attribute)) if known else ():
+            if constant not in known:
+                yield reason, says, constant, known
+    says = "the catalogue has seen no attribute {written}; did you mean {meant}?"
+    for name in dict.fromkeys(name.partition(".")[0] for name in names_in_cel(plan.cel)) if seen.attributes else ():
+        if name not in CONTEXT_ATTRIBUTES and name not in seen.attributes and may_exist(name):
+            yield _ATTRIBUTE, says, name, seen.attributes
+
+
+def _compared(plan: CompiledFilter, attribute: str) -> Iterator[str]:
+    """Texts that the rows of a filter compare a context attribute with for being the same."""
+    operand = Operand(Root.CE, (attribute,))
+    for row in plan.rows:
+        for part, text in zip(row.signature.key, row.key, strict=True):
+            if part.operand == operand and part.kind is KeyKind.STRING and isinstance(text, str):
+                yield text
+        for residual, constants in zip(row.signature.residual, row.constants, strict=True):
+            if residual.operand == operand and residual.op in (Op.EQ, Op.IN):
+                for text in constants if isinstance(constants, tuple) else (constants,):
+                    if isinstance(text, str):
+                        yield text
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Of other names the one that a person may have meant: it differs by two letters at most; empty for none.
+
+    Not one that differs in numbers alone: `v2` comes after `v1`. Upper and lower case are the same here.
+    """
+    if not 0 < len(name) <= MEANT_CHARS_MAX:
+        return ""
+    most = 1 if len(name) < _FEW_LETTERS else 2
+    plain, wordless = name.lower(), _DIGITS.sub("", name)
+    far = ((_edits(plain, one.lower(), most), one) for one in known if _DIGITS.sub("", one) != wordless)
+    edits, meant = min(far, default=(most + 1, ""))
+    return meant if edits <= most else ""
+
+
+def _edits(a: str, b: str, most: int) -> int:
+    """How many letters have to be changed, added or left out to make one of the other; `most` + 1 where it is more."""
+    if abs(len(a) - len(b)) > most:
+        return most + 1
+    row = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        new = [most + 1] * len(row)
+        if i <= most:
+            new[0] = i
+        for j in range(max(1, i - most), min(len(b), i + most) + 1):
+            new[j] = min(row[j] + 1, new[j - 1] + 1, row[j - 1] + (letter != b[j - 1]))
+        if min(new) > most:
+            return most + 1
+        row = new
+    return min(row[-1], most + 1)

@@ -5,6 +5,7 @@ import { draftOf, filterSpec, jsonOf } from "../handover.js";
 import { Choice, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { lastEvents } from "../parts/broker_field.js";
 import { Matches } from "../parts/matches.js";
+import { Meant, useMeant } from "../parts/meant.js";
 import { ObjectEditor } from "../parts/object_editor.js";
 import { go, link, refine } from "../router.js";
 import { useRights } from "../rights.js";
@@ -82,6 +83,8 @@ function Form({ form, given, namespace, dialects, onChange, onSaved }) {
   const names = [...new Set(["cel", ...dialects.map((one) => one.name), form.dialect])];
   const brokers = useData(within(EVENTING, namespace, "brokers"), { limit: BROKERS_MAX });
   const broker = `${namespace}/${form.broker}`;
+  const { filter, filters } = given.spec;
+  const meant = useMeant(broker, filter || filters ? { filter, filters } : null);
   useEffect(() => {
     const [first] = brokers.data?.items ?? [];
     // Nobody has typed a broker yet, and the usual one is not there.
@@ -101,7 +104,8 @@ function Form({ form, given, namespace, dialects, onChange, onSaved }) {
       <${Panel} title="Filter">
         <label>Dialect <select value=${form.dialect} onChange=${(event) => choose(event.target.value)}>${names.map((one) => html`<option key=${one} value=${one} selected=${one === form.dialect}>${one === "cel" ? "CEL" : one}</option>`)}</select></label>
         <textarea class="code filter-text" aria-label="Filter" rows=${Math.max(3, form.text.split("\n").length + 1)} placeholder="Every event of the broker" ...${field("text")}></textarea>
-        <${Meant} broker=${broker} text=${form.text} dialect=${form.dialect} onText=${(text) => onChange({ text })} />
+        ${!form.text.trim() && form.dialect === "cel" && html`<${Types} broker=${broker} onText=${(text) => onChange({ text })} />`}
+        <${Meant} names=${meant} text=${form.text} onText=${(text) => onChange({ text })} />
         <details open=${Boolean(form.transform)}><summary>Transform: what is sent of each event</summary><textarea class="code filter-text" aria-label="Transform" rows="3" ...${field("transform")}></textarea></details>
       <//>
       <${Panel} title="Subscriber">
@@ -118,7 +122,7 @@ function Form({ form, given, namespace, dialects, onChange, onSaved }) {
       <${Panel} title="On the last events"><${Tried} broker=${broker} spec=${given.spec} /><//>
       <${Panel} title="The server says" aside=${html`<button type="button" class="link" onClick=${() => refine({ tab: "yaml" })}>Look at the YAML</button>`}>
         ${!isChecked ? html`<p class="muted" role="status">Checking…</p>` : verdict.error ? html`<${Problem} error=${verdict.error} />` : html`<p role="status"><${Status} tone="good">It can be created<//></p>`}
-        ${isChecked && verdict.warnings?.map((one) => html`<p class="warning" key=${one}>${one}</p>`)}
+        ${isChecked && verdict.warnings?.filter((one) => !meant.some(({ message }) => message === one)).map((one) => html`<p class="warning" key=${one}>${one}</p>`)}
         <p class="form-actions"><button type="submit" class="primary" disabled=${!isChecked || verdict.error || isSaving}>Create</button></p>
       <//>
     </div>
@@ -132,40 +136,12 @@ function Tried({ broker, spec }) {
   return html`<${Matches} key=${where} broker=${where} filter=${filter} filters=${filters} />`;
 }
 
-/** How many letters differ between two texts. */
-function distance(a, b) {
-  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) next[j] = Math.min(row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1));
-    row = next;
-  }
-  return row[b.length];
-}
-
-const LITERALS = /"((?:[^"\\]|\\.){3,80})"|'((?:[^'\\]|\\.){3,80})'/g;
-
-/** Names in a filter that no event has had, with the one that was probably meant. */
-export function misspelt(text, known) {
-  const literals = [...text.matchAll(LITERALS)].map(([, double, single]) => double ?? single);
-  return [...new Set(literals)].filter((one) => !known.includes(one)).flatMap((one) => {
-    const near = known.map((name) => ({ one, name, far: distance(one, name) })).sort((a, b) => a.far - b.far)[0];
-    return near && near.far <= Math.max(2, Math.floor(one.length / 4)) ? [near] : [];
-  });
-}
-
-/** What the catalogue knows of the broker's events: did the filter mean another name? */
-function Meant({ broker, text, dialect, onText }) {
-  const rested = useRested(broker, 300);
-  const [space, short] = rested.split("/");
+/** Types of the broker's events, for who has not written a filter yet. */
+function Types({ broker, onText }) {
+  const [space, short] = useRested(broker, 300).split("/");
   const { data } = useData(short ? `${objectPath(EVENTING, space, "brokers", short)}/catalogue` : null);
-  const items = data?.items ?? [];
-  const types = [...new Set(items.map((one) => one.type))];
-  const wrong = misspelt(text, [...types, ...new Set(items.map((one) => one.source))]);
-  if (!text.trim() && dialect === "cel" && types.length) {
-    return html`<p class="chips"><span class="muted">Types of the broker:</span> ${types.slice(0, TYPES_SHOWN).map((one) => html`<button type="button" key=${one} onClick=${() => onText(`ce.type == ${JSON.stringify(one)}`)}>${plain(one)}</button>`)}</p>`;
-  }
-  return wrong.map(({ one, name }) => html`<p class="warning" key=${one}>No event has had <code>${plain(one)}</code>. Did you mean <button type="button" class="link" onClick=${() => onText(text.replaceAll(one, name))}>${plain(name)}</button>?</p>`);
+  const types = [...new Set((data?.items ?? []).map((one) => one.type))];
+  return types.length > 0 && html`<p class="chips"><span class="muted">Types of the broker:</span> ${types.slice(0, TYPES_SHOWN).map((one) => html`<button type="button" key=${one} onClick=${() => onText(`ce.type == ${JSON.stringify(one)}`)}>${plain(one)}</button>`)}</p>`;
 }
 
 /** Sends the newest event of the broker to the URL, as a replay of one event does. */
