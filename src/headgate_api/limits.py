@@ -167,6 +167,8 @@ LINT_FILTERS_MAX: Final = 100_000
 together that are kept compared."""
 LINT_ITEMS_MAX: Final = 1_000
 """Triggers and subscriptions in one answer, of those of whose filters something is to be said."""
+LINT_UNSEEN_MAX: Final = 1_000
+"""Names in all filters of one answer that no event has had, and that are compared with those that some have had."""
 LINT_BROKERS_KEPT_MAX: Final = 16
 """Brokers whose filters are kept compared, so that a change is compared alone."""
 LINT_CANDIDATES_MAX: Final = 64
@@ -946,9 +948,10 @@ CATALOGUE_WANTED_MAX: Final = 20
 """Triggers and subscriptions that an item names; it counts the others."""
 CATALOGUE_ATTRIBUTES_MAX: Final = 200
 """Extension attributes of a broker's events that a catalogue names, those that were seen last."""
-UNSEEN_NAMES_MAX: Final = 20
-"""Names in one filter that no event has had, of which it is told what was probably meant: some 0.3 ms each."""
-MEANT_CHARS_MAX: Final = 200
+UNSEEN_NAMES_MAX: Final = 100
+"""Names in a filter, or in filters that are tried together, that no event has had and that are compared with those that
+some have had, at some 1 ms each beside 300 types."""
+MEANT_CHARS_MAX: Final = 100
 """Of a name that is compared with others for that; a longer one is taken as it is."""
 CHUNKS_SHOWN_MAX: Final = 200
 """Chunks of the log in one answer, whose headers are read and no body."""

@@ -18,7 +18,7 @@ from headgate.event.arrow import StoredEvent, from_batch
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.tools.advice import SeenNames, UnseenName, unknown_name, unseen
+from headgate.filter.tools.advice import SeenNames, UnseenName, UnseenNames, unknown_name
 from headgate.filter.tools.candidates import EventKeys
 from headgate.inspect.find import time_text
 from headgate.inspect.flows import Flow, FlowKey, ObservedSchema
@@ -142,7 +142,7 @@ class Catalogues:
         """Names in a `spec.filter` and `spec.filters` that no event has had; FilterError when it is none. As `read`."""
         seen = self.names(key)
         try:
-            items = unseen(compile_filter(*spec), seen)
+            items = UnseenNames(seen).of(compile_filter(*spec))
         except FilterError as error:
             meant = unknown_name(error, seen)
             if meant is None:

@@ -6,8 +6,8 @@ Sketches of bounded size, of data that anybody may have made. The flows hold pla
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,7 @@ from headgate_api.limits import (
 from headgate_api.objects.kinds import JsonObject
 
 _MINUTE_US: Final = 60_000_000
-_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_members: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class FlowKey(NamedTuple):
@@ -95,9 +95,9 @@ class BrokerFlows:
             found = self.flows[key] = Flow(time_us)
         return found
 
-    def see(self, extensions: str, time_us: int) -> None:
-        """Take up the names in an event's extensions, a JSON object."""
-        for name in _members(extensions):
+    def see(self, names: Iterable[str], time_us: int) -> None:
+        """Take up names of extensions."""
+        for name in names:
             if len(name) <= SCHEMA_NAME_CHARS_MAX:
                 self.attributes[name] = max(time_us, self.attributes.get(name, 0))
         while len(self.attributes) > CATALOGUE_ATTRIBUTES_MAX:  # a producer may make up names, too
@@ -138,6 +138,7 @@ class FlowSketch:
         """
         rows = {kind: row for row, kind in enumerate(kinds)}
         wrong = Counter(kinds[row] for row in not_json)
+        named: dict[str, set[str]] = {}
         for kind, count in Counter(kinds).items():
             broker, type_, source = kind
             known = self._brokers.get(broker)
@@ -148,13 +149,16 @@ class FlowSketch:
             self._brokers.move_to_end(broker)
             text = extensions[rows[kind]] if extensions else None
             if text is not None:
-                known.see(text, time_us)
+                named.setdefault(broker, set()).update(_members(text))
             flow = known.flow(FlowKey(type_, source), time_us)
             if flow is None:
                 known.left_out += count
             else:
                 flow.add(count, time_us, (partition, first + rows[kind]))
                 flow.not_json += wrong[kind]
+        for broker, names in named.items():
+            if broker in self._brokers:  # events of many others may have come behind its own
+                self._brokers[broker].see(names, time_us)
 
     def of(self, broker: str) -> BrokerFlows:
         return self._brokers.get(broker) or BrokerFlows()

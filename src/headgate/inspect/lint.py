@@ -11,12 +11,12 @@ from typing import Final
 import msgspec
 
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.filter.tools.advice import SeenNames, UnseenName, unseen
+from headgate.filter.tools.advice import SeenNames, UnseenName, UnseenNames
 from headgate.filter.tools.lint import FilterIndex, Related
 from headgate.objects.kinds.status import identity_of
 from headgate.objects.store.store import Store
 from headgate_api.errors import InvalidInputError, NotFoundError, TooLargeError
-from headgate_api.limits import LINT_BROKERS_KEPT_MAX, LINT_FILTERS_MAX, LINT_ITEMS_MAX
+from headgate_api.limits import LINT_BROKERS_KEPT_MAX, LINT_FILTERS_MAX, LINT_ITEMS_MAX, LINT_UNSEEN_MAX
 from headgate_api.objects.kinds import Broker, Kind, ObjectKey
 
 _KINDS: Final = {False: Kind.TRIGGER, True: Kind.SUBSCRIPTION}
@@ -149,8 +149,9 @@ def _view(path: str, index: FilterIndex, seen: SeenNames | None = None) -> LintV
 
 def _items(index: FilterIndex, names: Iterable[str], seen: SeenNames | None) -> Iterator[LintItem]:
     """Those of some filters of which something is to be said."""
+    unseen = None if seen is None else UnseenNames(seen, LINT_UNSEEN_MAX)
     for name in names:
-        related, wrong = index.of(name), () if seen is None else unseen(index.filters[name], seen)
+        related, wrong = index.of(name), () if unseen is None else unseen.of(index.filters[name])
         if related or wrong:
             kind, _, of = name.partition("/")
             yield LintItem(kind, of, wrong, **msgspec.structs.asdict(related))

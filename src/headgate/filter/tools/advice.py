@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, product
 from typing import Any, Final
 
 import msgspec
@@ -443,14 +443,31 @@ class UnseenName(Advice):
     meant: str
 
 
-def unseen(plan: CompiledFilter, seen: SeenNames) -> tuple[UnseenName, ...]:
-    """Types, sources and attributes that a filter compares or reads and no event has had, where one is nearly so."""
-    found = islice(_unseen(plan, seen), UNSEEN_NAMES_MAX)
-    return tuple(
-        UnseenName(reason, says.format(written=_quoted(reason, name), meant=_quoted(reason, meant)), name, meant)
-        for reason, says, name, known in found
-        if (meant := nearest(name, known))
-    )
+class UnseenNames:
+    """Finds types, sources and attributes that filters compare or read and no event has had, where one is nearly so.
+
+    For one answer on one filter or many: of further names than `names_max` nothing is said.
+    """
+
+    def __init__(self, seen: SeenNames, names_max: int = UNSEEN_NAMES_MAX) -> None:
+        self._seen = seen
+        self._left = names_max
+        self._found: dict[tuple[str, str], UnseenName | None] = {}
+
+    def of(self, plan: CompiledFilter) -> tuple[UnseenName, ...]:
+        found = (self._looked_up(*one) for one in _unseen(plan, self._seen))
+        return tuple(one for one in found if one is not None)
+
+    def _looked_up(self, reason: str, says: str, name: str, known: frozenset[str]) -> UnseenName | None:
+        key = reason, name
+        if key not in self._found:
+            if not self._left:
+                return None
+            self._left -= 1
+            meant = nearest(name, known)
+            message = says.format(written=_quoted(reason, name), meant=_quoted(reason, meant))
+            self._found[key] = UnseenName(reason, message, name, meant) if meant else None
+        return self._found[key]
 
 
 def unknown_name(error: FilterError, seen: SeenNames) -> UnseenName | None:
@@ -507,24 +524,48 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if not 0 < len(name) <= MEANT_CHARS_MAX:
         return ""
     most = 1 if len(name) < _FEW_LETTERS else 2
-    plain, wordless = name.lower(), _DIGITS.sub("", name)
-    far = ((_edits(plain, one.lower(), most), one) for one in known if _DIGITS.sub("", one) != wordless)
-    edits, meant = min(far, default=(most + 1, ""))
-    return meant if edits <= most else ""
+    (plain, letters), wordless = _shape(name), _DIGITS.sub("", name)
+    best = (most + 1, "")
+    for one in known:
+        other, others = _shape(one)
+        # Most are told apart by this; what changes a letter takes one away and adds one.
+        if abs(len(other) - len(plain)) > most or (letters ^ others).bit_count() > 2 * most:
+            continue
+        found = _edits(plain, other), one
+        if found < best and _DIGITS.sub("", one) != wordless:
+            best = found
+    return best[1]
 
 
-def _edits(a: str, b: str, most: int) -> int:
-    """How many letters have to be changed, added or left out to make one of the other; `most` + 1 where it is more."""
-    if abs(len(a) - len(b)) > most:
-        return most + 1
-    row = list(range(len(b) + 1))
-    for i, letter in enumerate(a, 1):
-        new = [most + 1] * len(row)
-        if i <= most:
-            new[0] = i
-        for j in range(max(1, i - most), min(len(b), i + most) + 1):
-            new[j] = min(row[j] + 1, new[j - 1] + 1, row[j - 1] + (letter != b[j - 1]))
-        if min(new) > most:
-            return most + 1
-        row = new
-    return min(row[-1], most + 1)
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
+def _shape(name: str) -> tuple[str, int]:
+    """A name in lower case, and a bit for each of its letters, which some share."""
+    plain, letters = name.lower(), 0
+    for letter in plain:
+        letters |= 1 << (ord(letter) & 63)
+    return plain, letters
+
+
+_ENDS: Final = ((1, 1), (0, 1), (1, 0))
+"""What one change takes of the one text and of the other: a letter of both, or of one of them."""
+
+
+def _edits(a: str, b: str) -> int:
+    """How many letters have to be changed, added or left out to make one of the other; 3 for more than 2."""
+    same = _begin_alike(a, b)
+    a, b = a[same:], b[same:]
+    same = _begin_alike(a[::-1], b[::-1])
+    a, b = a[: len(a) - same], b[: len(b) - same]
+    least, most = sorted((len(a), len(b)))
+    if most < 2 or not least:
+        return min(most, 3)
+    # Both ends differ, so each is changed; what lies between must then be the same.
+    for (first_a, first_b), (last_a, last_b) in product(_ENDS, _ENDS):
+        if a[first_a : len(a) - last_a] == b[first_b : len(b) - last_b]:
+            return 2
+    return 3
+
+
+def _begin_alike(a: str, b: str) -> int:
+    """How many letters at their beginnings are the same."""
+    return next((at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))

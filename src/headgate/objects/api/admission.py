@@ -15,7 +15,7 @@ from headgate.auth.authorizer import Authorizer
 from headgate.auth.routes import CATALOGUE
 from headgate.auth.user import User
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.filter.tools.advice import SeenNames, unseen
+from headgate.filter.tools.advice import SeenNames, UnseenNames
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.validator import Validated, Validator, plan_of, with_defaults, without_filter
 from headgate.objects.kinds.decode import Decoded, check_shape, decode_object
@@ -242,8 +242,6 @@ def outcome_of(old: Object | None, new: Object) -> str:
 # --- what is tried --------------------------------------------------------------------------------
 # A dry run is also told which names of its filter no event has had. A write is not: it would be a look at the log.
 
-_NOTHING_SEEN: Final = SeenNames()
-
 
 class TriedFilters:
     """Looks for misspelt names in filters that are only tried. May block: call it in a thread.
@@ -253,7 +251,7 @@ class TriedFilters:
     """
 
     def __init__(
-        self, store: Store, authorizer: Authorizer, seen: Callable[[ObjectKey], SeenNames] = lambda _: _NOTHING_SEEN
+        self, store: Store, authorizer: Authorizer, seen: Callable[[ObjectKey], SeenNames] = lambda _: SeenNames()
     ) -> None:
         self._store = store
         self._authorizer = authorizer
@@ -261,22 +259,22 @@ class TriedFilters:
 
     def warnings(self, user: User, objects: Iterable[Object]) -> Iterator[tuple[str, ...]]:
         """Sentences on each object; a broker is asked once."""
-        known: dict[str, SeenNames] = {}
+        known: dict[str, UnseenNames | None] = {}
         for obj in objects:
             if not isinstance(obj, Routed):
                 yield ()
                 continue
             if obj.broker_key not in known:
-                known[obj.broker_key] = self._names(user, obj.broker_key)
-            names = known[obj.broker_key]
-            found = () if names == _NOTHING_SEEN else unseen(plan_of(obj, self._store.compiler), names)
+                known[obj.broker_key] = self._of_broker(user, obj.broker_key)
+            unseen = known[obj.broker_key]
+            found = () if unseen is None else unseen.of(plan_of(obj, self._store.compiler))
             yield tuple(one.message for one in found)
 
-    def _names(self, user: User, broker: str) -> SeenNames:
+    def _of_broker(self, user: User, broker: str) -> UnseenNames | None:
         namespace, _, name = broker.partition("/")
         if not self._authorizer.allowed(user, CATALOGUE._replace(namespace=namespace, name=name)).allowed:
-            return _NOTHING_SEEN
+            return None
         try:
-            return self._seen(ObjectKey(Kind.BROKER, namespace, name))
+            return UnseenNames(self._seen(ObjectKey(Kind.BROKER, namespace, name)))
         except HeadgateError:  # there is no such broker, or its log cannot be read now
-            return _NOTHING_SEEN
+            return None
