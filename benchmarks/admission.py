@@ -42,7 +42,7 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, task_slots
 from headgate.match.spark_runner import SparkRunner
-from headgate.objects.api.admission import Admission
+from headgate.objects.api.admission import Admission, TriedFilters
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.together import TogetherApi
 from headgate.objects.kinds.egress import UrlPolicy
@@ -133,7 +133,8 @@ def admit(scratch: Path, count: int, threads: int) -> Result:
 
 def admit_together(scratch: Path, count: int) -> Result:
     store = Store.open(scratch / "control-together.db")
-    together = TogetherApi(Admission(store), Grants(store, UrlPolicy()))
+    grants = Grants(store, UrlPolicy())
+    together = TogetherApi(Admission(store), grants, TriedFilters(store, grants.authorizer))
     compile_cel.cache_clear()
     watch = Watch()
     for first in range(0, count, APPLY_OBJECTS_MAX):

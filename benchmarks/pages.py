@@ -144,6 +144,7 @@ def pages(server: Server, events: int, triggers: int) -> dict[str, Page]:
         }
         for one in (event(number, rng) for number in range(50))
     ]
+    seventh = 'ce.type == "com.example.t7"'
     middle = next(itertools.islice(_continues(server, triggers // 100), None, None), "")
     return {
         "Console": [Ask("/ui/")],
@@ -175,6 +176,9 @@ def pages(server: Server, events: int, triggers: int) -> dict[str, Page]:
         "Event, why not": [Ask(f"{trigger}/why?id={events // 2}")],
         "Catalogue": [Ask(f"{BROKER}/catalogue")],
         "Catalogue, a type": [Ask(f"{BROKER}/catalogue?type=com.example.t7&source=/shop/1")],
+        "Catalogue, a filter": [Ask(f"{BROKER}/catalogue", {"filter": 'ce.type == "com.example.t7x"'})],
+        "Chunks": [Ask(f"{OWN}/chunks?limit=50")],
+        "Chunks, of a filter": [Ask(f"{OWN}/chunks?limit=50&filter={quote(seventh)}")],
         "Playground": [Ask(f"{OWN}/filters/dialects")],
         "Playground, a trial": [
             Ask(f"{OWN}/filters/test", {"filter": "data.amount > 5000", "events": tried, "explain": True})

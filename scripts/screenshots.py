@@ -51,6 +51,7 @@ PAGES: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
     "subscription": (f"subscriptions/{SHOP}/large-orders", {}),
     "dead-letters": ("dead-letters", {"namespace": SHOP}),
     "catalogue": ("catalogue", {"broker": ORDERS}),
+    "chunks": ("chunks", {"broker": ORDERS, "filter": 'ce.type == "order.lost"'}),
     "nowhere": ("nowhere", {}),
 }
 """The path and query of each."""

@@ -44,6 +44,7 @@ EXITS: Final[Mapping[str, str]] = {
     "filter convert": "2 when the filter is invalid.",
     "log verify": "1 when there is damage, 2 when the files cannot be read.",
     "log stats": "2 when the files cannot be read.",
+    "log chunks": "2 when the files cannot be read, or the filter is invalid.",
     "log dump": "2 when the files cannot be read.",
     "cluster init": "1 when a setting is wrong, 2 when the file is invalid or the cluster does not answer.",
     "cluster check": "1 when a setting is wrong, 2 when the file is invalid or the cluster does not answer.",

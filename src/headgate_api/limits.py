@@ -167,6 +167,8 @@ LINT_FILTERS_MAX: Final = 100_000
 together that are kept compared."""
 LINT_ITEMS_MAX: Final = 1_000
 """Triggers and subscriptions in one answer, of those of whose filters something is to be said."""
+LINT_UNSEEN_MAX: Final = 1_000
+"""Names in all filters of one answer that no event has had, and that are compared with those that some have had."""
 LINT_BROKERS_KEPT_MAX: Final = 16
 """Brokers whose filters are kept compared, so that a change is compared alone."""
 LINT_CANDIDATES_MAX: Final = 64
@@ -909,7 +911,7 @@ WHY_SECONDS_MAX: Final = 5.0
 API_THREADS_MAX: Final = 40
 """Requests about objects that are at work at the same time, in each process that answers them."""
 INSPECT_THREADS: Final = 4
-"""Threads that answer `why`, `trace`, timelines and catalogues, all of which read the log."""
+"""Threads that answer `why`, `trace`, timelines, catalogues and lists of chunks, all of which read the log."""
 INSPECTIONS_MAX: Final = 64
 """Such requests at the same time, those that wait for a thread included."""
 FOLLOWED_BYTES_MAX: Final = 1 << 30
@@ -946,6 +948,15 @@ CATALOGUE_JUDGE_S_MAX: Final = 1.0
 """Time for asking filters whether they take the example; the first ones of a process are compiled in it."""
 CATALOGUE_WANTED_MAX: Final = 20
 """Triggers and subscriptions that an item names; it counts the others."""
+CATALOGUE_ATTRIBUTES_MAX: Final = 200
+"""Extension attributes of a broker's events that a catalogue names, those that were seen last."""
+UNSEEN_NAMES_MAX: Final = 100
+"""Names in a filter, or in filters that are tried together, that no event has had and that are compared with those that
+some have had, at some 1 ms each beside 300 types."""
+MEANT_CHARS_MAX: Final = 100
+"""Of a name that is compared with others for that; a longer one is taken as it is."""
+CHUNKS_SHOWN_MAX: Final = 200
+"""Chunks of the log in one answer, whose headers are read and no body."""
 SCHEMA_DEPTH_MAX: Final = 8
 SCHEMA_NODES_MAX: Final = 200
 """Depth and places that the schema of observed data knows: hostile data is as deep and wide as it likes."""

@@ -367,6 +367,7 @@ def _says(one: dict[str, Any]) -> Iterator[str]:
         yield f"all of its events also go to {_listed(wider)}"
     if redundant := one.get("redundant"):
         yield f"{counted(redundant, 'alternative')} without effect, contained in others of the filter"
+    yield from (name["message"] for name in one.get("unseen", ()))
 
 
 def _listed(names: list[str]) -> str:

@@ -116,7 +116,7 @@ COMMANDS: Final[CommandTable] = {
         "Try a filter on events, explain how it is matched, and count the stored events that it matches.",
     ),
     "migrate": ("headgate_cli.migrate:app", "Write the rules of another system as manifests of triggers."),
-    "log": ("headgate.cli.log:app", "Verify, count and dump the log. Safe beside a running server."),
+    "log": ("headgate.cli.log:app", "Verify, count, list and dump the log. Safe beside a running server."),
     "cluster": (
         "headgate.cli.cluster:app",
         "Create and check the topics of a deployment on Kafka; move a server to Kafka or back.",

@@ -233,7 +233,8 @@ def test_a_trigger_is_made_and_deleted(shop: Shop, console: Console) -> None:
     expect(page.get_by_role("button", name="Create")).to_be_disabled()
     page.get_by_label("URL").fill(shop.subscriber.url("by-hand"))
     filter_.fill('ce.type == "order.payd"')
-    page.get_by_role("button", name="order.paid").click()  # which the catalogue has
+    expect(page.get_by_text('no event of type "order.payd" has been seen')).to_have_count(1)
+    page.get_by_role("button", name="Write order.paid").click()  # which the catalogue has
     expect(filter_).to_have_value('ce.type == "order.paid"')
     expect(page.get_by_role("region", name="On the last events").get_by_role("status")).to_contain_text("matched")
     page.get_by_label("Too late after").fill("PT5M")
@@ -376,6 +377,12 @@ def test_the_last_events_of_a_broker_and_a_trigger_from_a_filter(shop: Shop, con
     page.get_by_role("button", name="Take its last 50").click()
     expect(page.locator(".verdict-id", has_text="ord-1")).to_have_count(1)
     expect(page.locator(".verdict-type", has_text=HOSTILE)).to_have_count(1)
+    text = page.get_by_role("textbox", name="Filter")
+    before = text.input_value()
+    text.fill('ce.type == "order.cancled"')
+    page.get_by_role("button", name="Write order.cancelled").click()
+    expect(text).to_have_value('ce.type == "order.cancelled"')
+    text.fill(before)
     page.get_by_role("button", name="Make this a trigger").click()
     console.title("New trigger")
     expect(page.get_by_role("textbox", name="Filter")).to_have_value(re.compile(re.escape('data.tier == "gold"')))
@@ -568,6 +575,54 @@ def test_subscriptions(shop: Shop, console: Console) -> None:
     page.get_by_role("button", name="Seek…").click()
     page.get_by_role("dialog").get_by_role("button", name="Seek").click()
     expect(tile.locator(".value")).to_have_text("1")
+
+
+def test_chunks(shop: Shop, console: Console) -> None:
+    """The list, what a filter skips of it, its pages, and that all of it fits a telephone and needs no mouse."""
+    page = console.go("events", broker=f"{SHOP}/orders")
+    page.get_by_text("More", exact=True).click()
+    page.get_by_role("link", name="Chunks of the log").click()
+    console.title("Chunks")
+    rows = page.locator("tbody tr")
+    found = shop.get("/apis/headgate.dev/v1/chunks?limit=50")
+    expect(rows).to_have_count(len(found["items"]))
+    newest = found["items"][0]
+    expect(rows.first).to_contain_text(f"{newest['firstOffset']}–{newest['nextOffset'] - 1}")
+    expect(page.locator(".counters")).to_contain_text(f"{found['totals']['events']:,} events of all brokers")
+    console.looks_right("chunks")
+    box = page.get_by_label("Filter in CEL")
+    page.keyboard.press("/")
+    expect(box).to_be_focused()
+    box.fill("ce.type ==")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert").locator(".caret")).to_contain_text("^")
+    expect(box).to_have_attribute("aria-invalid", "true")
+    box.fill('ce.type == "order.nobody-has-it"')
+    page.keyboard.press("Enter")
+    expect(page.locator(".counters")).to_contain_text(f"0 of {found['totals']['chunks']}")
+    expect(rows.first).to_contain_text("by none of its values")
+    box.fill('ce.type == "order.lost"')
+    page.keyboard.press("Enter")
+    expect(page.locator("tr", has_text="may hold order.lost").first).to_be_visible()
+    page.set_viewport_size({"width": 400, "height": 800})
+    console.looks_right("chunks-filter")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    console.go(f"brokers/{SHOP}/orders")
+    page.get_by_role("link", name="Chunks").click()
+    console.title("Chunks")
+    page.route("**/v1/chunks?*", lambda route: route.fulfill(status=404, json={"message": "it is all in Kafka"}))
+    page.get_by_role("button", name="Look again").click()
+    expect(page.get_by_text("it is all in Kafka")).to_be_visible()
+    page.unroute("**/v1/chunks?*")
+
+
+def test_chunks_are_not_for_a_team(shop: Shop, visitor: Console) -> None:
+    visitor.sign_in(shop.viewer)
+    page = visitor.go(f"brokers/{SHOP}/orders")
+    expect(page.get_by_role("main").get_by_role("link", name="Catalogue")).to_be_visible()
+    expect(page.get_by_role("link", name="Chunks")).to_have_count(0)
+    page = visitor.go("chunks", broker=f"{SHOP}/orders")
+    expect(page.get_by_role("alert")).to_contain_text('cannot list resource "chunks"')
 
 
 def test_catalogue(shop: Shop, console: Console) -> None:

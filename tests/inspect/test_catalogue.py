@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.inspect import catalogue, log_follower
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.tools.advice import SeenNames
+from headgate.inspect import catalogue, flows, log_follower
 from headgate.inspect.catalogue import Catalogues, FlowNotFoundError
 from headgate.inspect.flows import FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower
@@ -137,7 +139,69 @@ def test_an_empty_log(world: World) -> None:
         "events": 0,
         "leftOut": 0,
         "items": [],
+        "attributes": [],
     }
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def with_extensions(id_: str, **extensions: str) -> Event:
+    return Event("1.0", id_, "/shop", "order", extensions=dict(extensions))
+
+
+def test_attributes_that_events_have_had(world: World) -> None:
+    world.accept(with_extensions("1", tenant="a", region="b"))
+    world.accept(event("2"), with_extensions("3", partitionkey="c", **{"x" * 200: "long"}))
+    assert read(world)["attributes"] == ["partitionkey", "region", "tenant"]
+    assert read(world, flow=("order", "/shop"))["attributes"] == ["partitionkey", "region", "tenant"]
+    names = catalogues_of(world).names(KEY)
+    assert names == SeenNames(
+        frozenset({"order"}), frozenset({"/shop"}), frozenset({"partitionkey", "region", "tenant"})
+    )
+
+
+def test_attributes_that_a_producer_makes_up_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flows, "CATALOGUE_ATTRIBUTES_MAX", 10)
+    for number in range(30):
+        world.accept(with_extensions(str(number), **{f"made{number}": "x", "tenant": "a"}))
+    found = read(world)["attributes"]
+    assert len(found) == 10
+    assert {"tenant", "made29", "made28"} <= set(found), "the newest stay"
+
+
+def test_names_of_another_broker_and_of_what_is_gone_are_not_known(world: World) -> None:
+    Admission(world.store).create(Kind.BROKER, broker("short", log={"retention": "PT60S"}))
+    short, key = world.store.snapshot().brokers["default/short"], ObjectKey(Kind.BROKER, "default", "short")
+    world.accept(with_extensions("1", secret="a"), broker=short)
+    assert catalogues_of(world).names(KEY) == SeenNames()
+    assert catalogues_of(world).names(key).attributes == {"secret"}
+    world.now_us += 61_000_000
+    world.accept(event("2", "present"), broker=short)
+    assert catalogues_of(world).names(key) == SeenNames(frozenset({"present"}), frozenset({"/shop"}))
+
+
+def test_where_not_all_types_are_known_none_is_called_unseen(world: World) -> None:
+    world.accept(with_extensions("1", tenant="a"))
+    for number in range(0, limits.CATALOGUE_ITEMS_MAX + 50, 50):
+        world.accept(*(event(str(n), f"made-up-{n}") for n in range(number, number + 50)))
+    assert catalogues_of(world).names(KEY) == SeenNames(attributes=frozenset({"tenant"}))
+
+
+def test_a_filter_is_looked_up_in_the_catalogue(world: World) -> None:
+    world.accept(with_extensions("1", tenant="a"))
+    catalogues = catalogues_of(world)
+    found = catalogues.unseen(KEY, ({"cel": 'ce.type == "ordr" && ce.tennant == "a"'}, []))
+    assert [(one.written, one.meant) for one in found.items] == [("ordr", "order"), ("tennant", "tenant")]
+    assert [one.meant for one in catalogues.unseen(KEY, ({"cel": 'tennant == "a"'}, [])).items] == ["ce.tenant"]
+    assert catalogues.unseen(KEY, (None, [{"exact": {"type": "order"}}])).items == ()
+    with pytest.raises(FilterError):
+        catalogues.unseen(KEY, ({"cel": "ce.type =="}, []))
+    with pytest.raises(ObjectNotFoundError):
+        catalogues.unseen(ObjectKey(Kind.BROKER, "default", "nosuch"), ({"cel": "true"}, []))
+
+
+# --- schema ---------------------------------------------------------------------------------------
 
 
 def test_types_that_differ_and_fields_that_come_and_go() -> None:

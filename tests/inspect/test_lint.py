@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.tools.advice import SeenNames
 from headgate.filter.tools.lint import FilterIndex
 from headgate.inspect import lint
 from headgate.inspect.lint import LintItem, Lints, LintView, NotComparedError, TooManyFiltersError
@@ -88,6 +89,21 @@ def test_one_of_them_is_asked_for(admission: Admission) -> None:
     for wrong in ("a", "Trigger/", "Broker/orders", "Trigger/default/a/b"):
         with pytest.raises(InvalidInputError, match="names no trigger"):
             lints.read(ORDERS, wrong)
+
+
+def test_names_that_no_event_has_had_are_told_to_who_may_know(admission: Admission) -> None:
+    lints, seen = Lints(admission.store), SeenNames(types=frozenset({"order.paid"}))
+    made(admission, "typo", 'ce.type == "order.payd"')
+    made(admission, "right", 'ce.type == "order.paid"')
+    assert lints.read(ORDERS).items == lints.read(ORDERS, "Trigger/typo").items == []
+    (item,) = lints.read(ORDERS, "", seen).items
+    assert (item.name, [(one.written, one.meant) for one in item.unseen]) == ("typo", [("order.payd", "order.paid")])
+    assert lints.read(ORDERS, "Trigger/typo", seen).items == [item]
+    assert lints.read(ORDERS, "Trigger/right", seen).items == []
+    assert lints.read(ORDERS).items == [], "who may not know is told nothing, whoever asked before"
+    assert lints.read(ORDERS, "", SeenNames(types=frozenset({"order.payd"}))).items[0].name == "right"
+    made(admission, "typo", 'ce.type == "order.paid"')
+    assert [one.unseen for one in lints.read(ORDERS, "", seen).items] == [(), ()]
 
 
 def test_what_is_kept_has_an_end(admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,7 +236,7 @@ def test_dump_shows_bytes_and_no_control_characters(tmp_path):
 
 
 def test_commands_say_what_is_wrong(tmp_path, partition):
-    for command in ("verify", "stats", "dump"):
+    for command in ("verify", "stats", "chunks", "dump"):
         done = run(command, tmp_path / "absent")
         assert done.exit_code == 2
         assert done.stdout == ""
@@ -248,7 +248,7 @@ def test_commands_say_what_is_wrong(tmp_path, partition):
     assert "damaged at byte" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["verify", "stats", "dump"])
+@pytest.mark.parametrize("command", ["verify", "stats", "chunks", "dump"])
 def test_help_has_examples(command):
     done = run(command, "--help")
     assert done.exit_code == 0

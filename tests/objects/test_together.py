@@ -13,7 +13,7 @@ import pytest
 from headgate.auth.authorizer import ForbiddenError
 from headgate.auth.rules import Attributes
 from headgate.auth.user import authenticated
-from headgate.objects.api.admission import Admission, Admitted
+from headgate.objects.api.admission import Admission, Admitted, TriedFilters
 from headgate.objects.api.bootstrap import bootstrap
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.together import Result, TogetherApi
@@ -58,7 +58,7 @@ def store(tmp_path: Path, commits: Commits) -> Iterator[Store]:
 
 def together(store: Store, grants: Grants | None = None) -> TogetherApi:
     grants = grants or Grants(store, UrlPolicy())
-    return TogetherApi(Admission(store, grants=grants), grants)
+    return TogetherApi(Admission(store, grants=grants), grants, TriedFilters(store, grants.authorizer))
 
 
 def applied(store: Store, *documents: object, **options: Any) -> list[Result]:

@@ -92,7 +92,8 @@ def _subresources() -> Iterator[RightOfRoute]:
         ("GET", f"{brokers}/why", Attributes("get", EVENTING, "brokers", "why"), "why triggers got an event or not"),
         ("GET", f"{brokers}/trace", Attributes("get", EVENTING, "brokers", "trace"), "the way of an event"),
         ("GET", f"{brokers}/timeline", Attributes("get", EVENTING, "brokers", "timeline"), "an event's life"),
-        ("GET", f"{brokers}/catalogue", Attributes("get", EVENTING, "brokers", "catalogue"), "which events flow here"),
+        ("GET", f"{brokers}/catalogue", CATALOGUE, "which events flow here"),
+        ("POST", f"{brokers}/catalogue", CATALOGUE, "names in a filter that no event has had"),
         ("GET", f"{brokers}/lint", Attributes("get", EVENTING, "brokers", "lint"), "compare its filters"),
         ("GET", f"{brokers}/stats", Attributes("get", EVENTING, "brokers", "stats"), "a broker with its counters"),
         ("GET", f"{triggers}/stats", Attributes("get", EVENTING, "triggers", "stats"), "a trigger with its counters"),
@@ -142,6 +143,8 @@ def _views() -> Iterator[RightOfRoute]:
             wanted = Attributes("list", EVENTING, name, "stats")
             what = f"list {name}{where} with their counters"
             yield RightOfRoute("GET", f"{base}/{name[:-1]}stats", wanted, what, selects=True)
+    # No role but cluster-admin has it: chunks hold events of all brokers, so it is given for the whole server or not.
+    yield RightOfRoute("GET", f"/apis/{OWN}/v1/chunks", Attributes("list", OWN, "chunks"), "list chunks of the log")
     wanted = Attributes("get", OWN, "selfsubjectnamespaces")
     yield RightOfRoute("GET", f"/apis/{OWN}/v1/selfsubjectnamespaces", wanted, "which namespaces may I see?")
 
@@ -221,6 +224,8 @@ PUBLISH: Final = Attributes("create", EVENTING, "brokers", "events")
 SUBSCRIBE: Final = Attributes("knsubscribe", EVENTING, "brokers")
 """To have triggers and subscriptions of another namespace get the events of a broker; the verb is Knative's."""
 _READ: Final = Attributes("get", EVENTING, "brokers", "events")
+CATALOGUE: Final = Attributes("get", EVENTING, "brokers", "catalogue")
+"""To know which events a broker has."""
 _CONSUME: Final = Attributes("update", OWN, "subscriptions", "events")
 _SEEK: Final = Attributes("create", OWN, "subscriptions", "seek")
 _ANALYZE: Final = Attributes("create", OWN, "subscriptions", "analyze")

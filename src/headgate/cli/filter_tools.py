@@ -1,4 +1,7 @@
-"""`headgate filter` without a server: test, explain, convert, compare, dialects; and backtest on a data directory."""
+"""`headgate filter` without a server: test, explain, convert, compare, dialects; and backtest on a data directory.
+
+With a broker `explain` asks a server what its events have had.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
@@ -37,9 +41,11 @@ from headgate_api.errors import HeadgateError
 from headgate_api.event import rfc3339
 from headgate_api.event.json_format import decode_event, encode_event
 from headgate_api.event.json_text import AmbiguousJsonError, decode_strictly
+from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_api.limits import EVENT_BYTES_MAX, OBJECT_BYTES_MAX
+from headgate_api.objects.kinds import Kind
 from headgate_cli import client
-from headgate_cli.options import JsonLinesOption, JsonOption
+from headgate_cli.options import JsonLinesOption, JsonOption, Namespace, Server, offers
 
 if TYPE_CHECKING:
     from headgate_cli.backtest import AskPage
@@ -74,6 +80,8 @@ _RELATIONS: Final = {
     Relation.OVERLAPS: "they overlap: both are true of the event",
     Relation.UNKNOWN: "unknown: nothing is sure of the two",
 }
+_Spec = tuple[dict[str, object] | None, list[object]]
+"""`spec.filter` and `spec.filters`."""
 _fail = functools.partial(client.fail, status=client.EXIT_USAGE)
 
 
@@ -157,16 +165,34 @@ def explain_filter(
         ),
     ] = FILTER_VALUE,
     as_json: JsonLinesOption = False,
+    broker: Annotated[
+        str,
+        typer.Option(
+            "--broker",
+            "-b",
+            help="Ask the server which names in it no event of this broker has had: NAME or NAMESPACE/NAME.",
+            autocompletion=offers("brokers"),
+        ),
+    ] = "",
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = client.SERVER_DEFAULT,
 ) -> None:
     """Explain a filter: its CEL, the index it is matched by, the part that decides, and its cost.
 
+    Only with --broker it asks a server.
+
     \b
-    Example:
+    Examples:
       headgate filter explain 'ce.type in ["a", "b"] && data.amount > 100'
+      headgate filter explain 'ce.type == "order.payd"' --broker shop/orders
     """  # noqa: D301 - click reads \b as "keep these lines"
     if given is not None and cel is not None:
         _fail("the filter is given twice", "either EXPRESSION or --cel")
-    wanted = _compiled(cel if given is None else given, filter_json, advised=True)
+    spec = _spec(cel if given is None else given, filter_json)
+    if broker:
+        for message in _unseen(server, client.named_path(Kind.BROKER, broker, namespace, "catalogue"), spec):
+            typer.echo(f"advice: {message}", err=True)
+    wanted = _compiled_spec(spec, advised=True)
     try:
         explanation = explain(wanted, filter_value=filter_value)
     except FilterError as error:
@@ -286,15 +312,35 @@ def _refuse(error: FilterError) -> NoReturn:
     _fail(f"{error.message}\n{error.caret}".rstrip("\n"), error.hint)
 
 
-def _compiled(cel: str | None, filter_json: str | None, *, advised: bool = False) -> CompiledFilter:
-    """The filter that the options give; with advice on it, on standard error, where it is asked for."""
+def _unseen(server: str, path: str, spec: _Spec) -> Iterator[str]:
+    """What a server says of names in a filter, by its broker's catalogue."""
+    one, listed = spec
+    try:
+        found = client.request(server, "POST", path, body={"filter": one} if one is not None else {"filters": listed})
+    except client.ApiRefusedError as error:
+        if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+            raise
+        return  # it is no filter: what is wrong with it is said here, with its place
+    yield from (item["message"] for item in found["items"])
+
+
+def _compiled(cel: str | None, filter_json: str | None) -> CompiledFilter:
+    """The filter that the options give."""
+    return _compiled_spec(_spec(cel, filter_json))
+
+
+def _spec(cel: str | None, filter_json: str | None) -> _Spec:
     if (cel is None) == (filter_json is None):
         _fail("give either a CEL expression or --filter-json", "headgate filter explain 'ce.type == \"order\"'")
+    if cel is not None:
+        return {"cel": cel}, []
+    found = _json_value(_text_of(filter_json or ""), dict[str, object] | list[object])
+    return (None, found) if isinstance(found, list) else (found, [])
+
+
+def _compiled_spec(spec: _Spec, *, advised: bool = False) -> CompiledFilter:
+    """The filter of a spec; with advice on it, on standard error, where it is asked for."""
     try:
-        found: dict[str, object] | list[object] = {"cel": cel}
-        if cel is None:
-            found = _json_value(_text_of(filter_json or ""), dict[str, object] | list[object])
-        spec: tuple[dict[str, object] | None, list[object]] = (None, found) if isinstance(found, list) else (found, [])
         made = compile_filter(*spec)
         for one in advice(*spec) if advised else ():
             typer.echo(f"advice: {one.message}", err=True)

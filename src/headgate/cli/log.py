@@ -1,4 +1,4 @@
-"""`headgate log`: verifies, counts and dumps the log. Data goes to stdout, everything else to stderr."""
+"""`headgate log`: verifies, counts, lists and dumps the log. Data goes to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import typer
 
+from headgate.log.directory import Partition
 from headgate.log.verify import PartitionReport, Record, inspect, partitions, records
 from headgate_api.errors import HeadgateError
 from headgate_api.event import rfc3339
@@ -22,14 +24,18 @@ from headgate_cli import client
 from headgate_cli.client import print_table
 from headgate_cli.options import JsonLinesOption
 
+if TYPE_CHECKING:
+    from headgate.inspect.chunks import ChunkListView, ChunkView
+
 EXIT_DAMAGED = 1
 EXIT_ERROR = 2
+_CHUNK_HEADS: Final = ["FIRST", "NEXT", "EVENTS", "BYTES", "CODEC", "STORED", "EVENT TIMES", "BLOOM", "FULL", "FILTER"]
 _HEADS: Final = ["PARTITION", "FIRST", "NEXT", "CHUNKS", "FILES", "MB", "APPENDED FROM", "TO"]
 _fail = functools.partial(client.fail, status=EXIT_ERROR)
 
 app = typer.Typer(
     name="log",
-    help="Verify, count and dump the log. Safe beside a running server.",
+    help="Verify, count, list and dump the log. Safe beside a running server.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -113,6 +119,79 @@ def _row(report: PartitionReport) -> list[str]:
     counts = (report.first_offset, report.next_offset, report.chunks, report.segments)
     times = [rfc3339.text(time_us)[:16] for time_us in report.append_time_us] if report.append_time_us else ["", ""]
     return [report.directory.name, *map(str, counts), f"{report.bytes / 1e6:.1f}", *times]
+
+
+@app.command()
+def chunks(
+    path: _PathArgument,
+    as_json: JsonLinesOption = False,
+    before: Annotated[
+        int | None, typer.Option("--before", min=1, metavar="OFFSET", help="Only chunks that begin before it.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Chunks of each partition.")] = 20,
+    filter_: Annotated[
+        str,
+        typer.Option(
+            "--filter", metavar="FILTER", help="Also say which a reader skips: CEL, or JSON as in a trigger's spec."
+        ),
+    ] = "",
+    filter_value: Annotated[
+        str,
+        typer.Option("--filter-value", metavar="RULE", help="The broker's filter value: an attribute's name, or CEL."),
+    ] = "type",
+) -> None:
+    """Show the newest chunks: offsets, bytes, times, Bloom filters, and which of them a filter skips. No body is read.
+
+    FULL is the share of a Bloom filter's bits that are set: the fuller, the more often a chunk is read for nothing.
+
+    \b
+    Examples:
+      headgate log chunks data
+      headgate log chunks data/log/0 --limit 100 --filter 'ce.type == "order.paid"'
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    # Here: the other commands need nothing of filters.
+    from headgate.filter.skipping.prune import filter_value_rule
+    from headgate.inspect.chunks import ChunkQuery, listed
+
+    with _errors():
+        rule, asked = filter_value_rule(filter_value), ChunkQuery(before, limit, filter_)
+        for directory in partitions(path):
+            number = int(directory.name) if directory.name.isdecimal() else 0
+            found = listed(Partition(directory, "skip"), asked, rule, number=number)
+            if as_json:
+                typer.echo(msgspec.json.encode(found).decode())
+            else:
+                _print_chunks(directory, found)
+
+
+def _print_chunks(directory: Path, found: ChunkListView) -> None:
+    totals, columns = found.totals, len(_CHUNK_HEADS) - (found.totals.chunks_read is None)
+    print_table([row[:columns] for row in (_CHUNK_HEADS, *map(_chunk_row, found.items))])
+    said = f"{directory}: {totals.chunks} chunks, {totals.events} events, {totals.bytes} bytes"
+    if totals.chunks_read is not None:
+        said += f"; {totals.chunks_read} chunks, {totals.bytes_read} bytes are read; skipped: {found.skips}"
+    typer.echo(said)
+    if found.before is not None:
+        typer.echo(f"hint: --before {found.before} shows older ones", err=True)
+
+
+def _chunk_row(one: ChunkView) -> list[str]:
+    offsets = [str(one.first_offset), str(one.next_offset)]
+    if one.damage:
+        return [*offsets, "", "", "", f"damaged: {one.damage}", "", "", "", ""]
+    bloom = [f"{one.bloom_bytes} B", f"{one.bloom_filled:.0%}"] if one.bloom_bytes else ["none", ""]
+    times = f"{one.time_from} to {one.time_to}" if one.time_from else ""
+    return [*offsets, str(one.events), str(one.bytes), one.codec, one.stored, times, *bloom, _decision(one)]
+
+
+def _decision(one: ChunkView) -> str:
+    if one.decision is None:
+        return ""
+    if not one.decision.read:
+        return f"skipped: {one.decision.by}"
+    values = ", ".join(map(json.dumps, one.decision.values)) or one.decision.by
+    more = one.decision.values_left_out
+    return f"read: {values} and {more} more" if more else f"read: {values}"
 
 
 @app.command()

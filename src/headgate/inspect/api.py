@@ -1,38 +1,52 @@
-"""The API of what became of an event: paths below triggers and brokers, see `auth/routes.py`.
+"""The API of what became of an event, and of what is in the log: see `auth/routes.py`.
 
 `?id=` names an event; with it they take `source`, `since` and `next`: a request searches a bounded piece of the log,
 and says where to go on. For all triggers of a broker they take `after` and `limit`, too; `catalogue` takes `type` and
-`source` for one flow, `lint` takes `of` for one trigger or subscription.
+`source` for one flow, and in a POST a filter whose names are looked up in it; `lint` takes `of` for one trigger or
+subscription; `chunks`, which is of the whole log, takes `partition`, `before`, `limit`, `filter` and `broker`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headgate.auth.authorizer import AlwaysAllow, Authorizer, check
+from headgate.auth.routes import CATALOGUE as CATALOGUE_RIGHT
+from headgate.auth.routes import EVENTING
+from headgate.auth.rules import Attributes
+from headgate.filter.tools.advice import SeenNames
+from headgate.filter.tools.trial import FilterRequest
 from headgate.inspect.catalogue import Catalogues
+from headgate.inspect.chunks import ChunkLists, ChunkQuery
 from headgate.inspect.find import EventSearch, OtherBroker, Records
 from headgate.inspect.flows import FlowKey
-from headgate.inspect.lint import Lints
+from headgate.inspect.lint import Lints, LintView
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
 from headgate.inspect.why import Tracer, Why
-from headgate.objects.api.http import json_response
+from headgate.log.directory import LogDirectory
+from headgate.objects.api.http import decoded_as, json_response, read_body
 from headgate.objects.api.queries import user_of
 from headgate.objects.store.store import Store
 from headgate.shares import FairPlaces, FairThreads
 from headgate_api import positions
-from headgate_api.errors import InvalidInputError
+from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.event import rfc3339
-from headgate_api.limits import INSPECT_THREADS, INSPECTIONS_MAX, WHY_TRIGGERS_MAX
-from headgate_api.objects.kinds import API_VERSION, JsonObject, Kind, ObjectKey
+from headgate_api.limits import CHUNKS_SHOWN_MAX, INSPECT_THREADS, INSPECTIONS_MAX, WHY_TRIGGERS_MAX
+from headgate_api.objects.kinds import API_VERSION, OWN_API_VERSION, JsonObject, Kind, ObjectKey
 from headgate_api.positions import PositionError
 
 _T = TypeVar("_T")
+_OPEN: Final = AlwaysAllow()
+_BROKER: Final = Attributes("get", EVENTING, "brokers")
+_OFFSET_MAX: Final = (1 << 63) - 1
+_DIGITS_MAX: Final = 19
+"""Of an offset."""
 _PREFIX: Final = f"/apis/{API_VERSION}/namespaces/{{namespace}}"
 WHY_TRIGGER: Final = f"{_PREFIX}/triggers/{{name}}/why"
 WHY_BROKER: Final = f"{_PREFIX}/brokers/{{name}}/why"
@@ -40,16 +54,27 @@ TRACE: Final = f"{_PREFIX}/brokers/{{name}}/trace"
 CATALOGUE: Final = f"{_PREFIX}/brokers/{{name}}/catalogue"
 TIMELINE: Final = f"{_PREFIX}/brokers/{{name}}/timeline"
 LINT: Final = f"{_PREFIX}/brokers/{{name}}/lint"
+CHUNKS: Final = f"/apis/{OWN_API_VERSION}/chunks"
 OF_BROKERS: Final = (WHY_BROKER, TRACE, TIMELINE)
 
 
 class InspectApi:
-    """The handlers; `records` gives those for the client of a request."""
+    """The handlers; `records` gives those for the client of a request. Without a `log` the events are in Kafka."""
 
-    def __init__(self, records: Callable[[Request], Records], store: Store, catalogues: Catalogues) -> None:
+    def __init__(
+        self,
+        records: Callable[[Request], Records],
+        store: Store,
+        catalogues: Catalogues,
+        *,
+        authorizer: Authorizer = _OPEN,
+        log: LogDirectory | None = None,
+    ) -> None:
         self._records = records
         self._store = store
         self._catalogues = catalogues
+        self._authorizer = authorizer
+        self._chunk_lists = ChunkLists(store, log)
         self._lints = Lints(store)
         self._threads = FairThreads(INSPECT_THREADS, "inspect")
         self._comparing = FairThreads(1, "lint")
@@ -61,7 +86,9 @@ class InspectApi:
         yield Route(TRACE, self._trace, methods=["GET"])
         yield Route(TIMELINE, self._timeline, methods=["GET"])
         yield Route(CATALOGUE, self._catalogue, methods=["GET"])
+        yield Route(CATALOGUE, self._unseen, methods=["POST"])
         yield Route(LINT, self._lint, methods=["GET"])
+        yield Route(CHUNKS, self._chunks, methods=["GET"])
 
     async def _why_trigger(self, request: Request) -> Response:
         key, search, why = _key(Kind.TRIGGER, request), _search(request), self._why(request)
@@ -84,9 +111,38 @@ class InspectApi:
             return json_response(await self._in_turn(request, lambda: catalogues.read_flow(key, flow)))
         return json_response(await self._in_turn(request, lambda: catalogues.read(key)))
 
+    async def _unseen(self, request: Request) -> Response:
+        body = await read_body(request)
+        asked = await decoded_as(request, body, FilterRequest, "the request")
+        key, catalogues = _key(Kind.BROKER, request), self._catalogues
+        return json_response(await self._in_turn(request, lambda: catalogues.unseen(key, asked.spec())))
+
     async def _lint(self, request: Request) -> Response:
         key, of = _key(Kind.BROKER, request), request.query_params.get("of", "")
-        return json_response(await self._in_turn(request, lambda: self._lints.read(key, of), self._comparing))
+        # Who may not read the catalogue learns no name from it.
+        may_see = self._authorizer.allowed(user_of(request), _of(key, CATALOGUE_RIGHT)).allowed
+
+        def work() -> LintView:
+            return self._lints.read(key, of, self._seen(key) if may_see else None)
+
+        return json_response(await self._in_turn(request, work, self._comparing))
+
+    def _seen(self, key: ObjectKey) -> SeenNames | None:
+        try:
+            return self._catalogues.names(key)
+        except UnavailableError:
+            return None  # filters are compared without the log, too
+
+    async def _chunks(self, request: Request) -> Response:
+        query = request.query_params
+        broker = _broker_of(query["broker"]) if query.get("broker") else None
+        if broker is not None:
+            check(self._authorizer, user_of(request), _of(broker, _BROKER))
+        partition, before = (_number(query, name, 0, None) for name in ("partition", "before"))
+        limit = _number(query, "limit", 1, CHUNKS_SHOWN_MAX) or CHUNKS_SHOWN_MAX
+        asked = ChunkQuery(before, limit, query.get("filter", ""))
+        found = await self._in_turn(request, lambda: self._chunk_lists.read(asked, partition, broker))
+        return json_response(found)
 
     async def _timeline(self, request: Request) -> Response:
         key, search, records = _key(Kind.BROKER, request), _search(request), self._records(request)
@@ -111,7 +167,7 @@ class InspectApi:
 
     async def _in_turn(self, request: Request, work: Callable[[], _T], threads: FairThreads | None = None) -> _T:
         """Does it in a thread; turns go round by namespace and user, and PlacesTakenError says that too many wait."""
-        namespace, user = request.path_params["namespace"], user_of(request).name
+        namespace, user = request.path_params.get("namespace", ""), user_of(request).name
         with self._places.held(namespace, user):
             return await asyncio.get_running_loop().run_in_executor(
                 (threads or self._threads).of(namespace, user), work
@@ -153,8 +209,27 @@ def _next(text: str) -> tuple[dict[int, int], OtherBroker | None]:
 def _page(request: Request) -> tuple[str, int]:
     """Behind which trigger a page begins, and how many it has."""
     query = request.query_params
-    text = query.get("limit") or str(WHY_TRIGGERS_MAX)
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= WHY_TRIGGERS_MAX):
-        problem = f"limit {text[:20]!r} is not in 1..{WHY_TRIGGERS_MAX}"
-        raise InvalidInputError(problem, hint=f"limit={WHY_TRIGGERS_MAX}")
-    return query.get("after", ""), int(text)
+    return query.get("after", ""), _number(query, "limit", 1, WHY_TRIGGERS_MAX) or WHY_TRIGGERS_MAX
+
+
+def _number(query: Mapping[str, str], name: str, least: int, most: int | None) -> int | None:
+    """A number of a query, None where it has none; `most` None: as large as an offset may be."""
+    text = query.get(name)
+    if not text:
+        return None
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
+    if not is_number or not least <= int(text) <= (_OFFSET_MAX if most is None else most):
+        problem = f"{name} {text[:_DIGITS_MAX]!r} is not in {least}..{'' if most is None else most}"
+        raise InvalidInputError(problem, hint=f"{name}={least if most is None else most}")
+    return int(text)
+
+
+def _broker_of(path: str) -> ObjectKey:
+    namespace, slash, name = path.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise InvalidInputError(f"broker names none: {path[:64]!r}", hint="broker=NAMESPACE/NAME")
+    return ObjectKey(Kind.BROKER, namespace, name)
+
+
+def _of(broker: ObjectKey, right: Attributes) -> Attributes:
+    return right._replace(namespace=broker.namespace, name=broker.name)

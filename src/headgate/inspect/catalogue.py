@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
 
 from headgate.event.arrow import StoredEvent, from_batch
+from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.tools.advice import SeenNames, UnseenName, UnseenNames, unknown_name
 from headgate.filter.tools.candidates import EventKeys
 from headgate.inspect.find import time_text
 from headgate.inspect.flows import Flow, FlowKey, ObservedSchema
@@ -76,7 +79,7 @@ class CatalogueView(msgspec.Struct, frozen=True, rename="camel"):
     """The answer: events since `since`, RFC 3339, empty for an empty log; most events first.
 
     `complete`: that is all that was in the log. `left_out` events are of more types and sources than
-    CATALOGUE_ITEMS_MAX.
+    CATALOGUE_ITEMS_MAX. `attributes` are names of extensions, of one event of a flow in each chunk, sorted.
     """
 
     broker: str
@@ -85,10 +88,22 @@ class CatalogueView(msgspec.Struct, frozen=True, rename="camel"):
     events: int
     left_out: int
     items: list[CatalogueItem]
+    attributes: list[str] = []
 
 
-_Known = tuple[CatalogueItem, list[tuple[int, int]]]
-"""A flow as it was when somebody asked, and places of its events."""
+class UnseenView(msgspec.Struct, frozen=True):
+    """The answer on a filter: its names that no event of the broker has had, and what was probably meant."""
+
+    broker: str
+    items: tuple[UnseenName, ...]
+
+
+class _Flows(NamedTuple):
+    """The flows of a broker as they were when somebody asked, each with places of its events."""
+
+    known: list[tuple[CatalogueItem, list[tuple[int, int]]]]
+    left_out: int  # events of other flows
+    attributes: list[str]
 
 
 class Catalogues:
@@ -104,39 +119,61 @@ class Catalogues:
     def read(self, key: ObjectKey) -> CatalogueView:
         """The catalogue of a broker, or one flow of it; ObjectNotFoundError when there is no such broker."""
         broker = self._broker(key)
-        found, left_out = self._flows(broker)
-        items = sorted((item for item, _ in found), key=lambda one: (-one.count, one.type, one.source))
-        return self._view(broker, items, left_out)
+        found = self._flows(broker)
+        items = sorted((item for item, _ in found.known), key=lambda one: (-one.count, one.type, one.source))
+        return self._view(broker, items, found)
 
     def read_flow(self, key: ObjectKey, flow: FlowKey) -> CatalogueView:
         broker = self._broker(key)
-        for item, places in self._flows(broker)[0]:
+        found = self._flows(broker)
+        for item, places in found.known:
             if (item.type, item.source) == flow:
-                return self._view(broker, [self._detailed(broker, item, places)], 0)
+                return self._view(broker, [self._detailed(broker, item, places)], found._replace(left_out=0))
         raise FlowNotFoundError(f"no events of type {flow.type!r} from source {flow.source!r} are known")
+
+    def names(self, key: ObjectKey) -> SeenNames:
+        """What a filter can be compared with; types and sources only where all that came are known. As `read`."""
+        found = self._flows(self._broker(key))
+        flows = [] if found.left_out else [item for item, _ in found.known]
+        types, sources = frozenset(one.type for one in flows), frozenset(one.source for one in flows)
+        return SeenNames(types, sources, frozenset(found.attributes))
+
+    def unseen(self, key: ObjectKey, spec: tuple[Mapping[str, object] | None, Sequence[object]]) -> UnseenView:
+        """Names in a `spec.filter` and `spec.filters` that no event has had; FilterError when it is none. As `read`."""
+        seen = self.names(key)
+        try:
+            items = UnseenNames(seen).of(compile_filter(*spec))
+        except FilterError as error:
+            meant = unknown_name(error, seen)
+            if meant is None:
+                raise
+            items = (meant,)
+        return UnseenView(key.path, items)
 
     def _broker(self, key: ObjectKey) -> Broker:
         broker = self._store.get(key)
         assert isinstance(broker, Broker)
         return broker
 
-    def _flows(self, broker: Broker) -> tuple[list[_Known], int]:
-        """The flows of a broker that its readers still see, and how many events belong to none."""
+    def _flows(self, broker: Broker) -> _Flows:
+        """What of a broker its readers still see."""
         kept_us, now_us = retention_us(broker.spec.log), self._clock_us()
         not_before_us = 0 if kept_us is None else now_us - kept_us
         with self._follower.flows() as sketch:
             since_us = max(self._follower.since_us, not_before_us)
             known = sketch.of(identity_of(broker))
-            return [
+            flows = [
                 (_item(key, flow, flow.rate(since_us, now_us)), list(flow.places))
                 for key, flow in known.flows.items()
                 if flow.last_us >= not_before_us
-            ], known.left_out
+            ]
+            attributes = sorted(name for name, last_us in known.attributes.items() if last_us >= not_before_us)
+            return _Flows(flows, known.left_out, attributes)
 
-    def _view(self, broker: Broker, items: list[CatalogueItem], left_out: int) -> CatalogueView:
-        since_us, events = self._follower.since_us, sum(one.count for one in items) + left_out
-        since = time_text(since_us) if since_us else ""
-        return CatalogueView(broker.metadata.path, since, self._follower.is_complete, events, left_out, items)
+    def _view(self, broker: Broker, items: list[CatalogueItem], found: _Flows) -> CatalogueView:
+        path, since_us, complete = broker.metadata.path, self._follower.since_us, self._follower.is_complete
+        events, since = sum(one.count for one in items) + found.left_out, time_text(since_us) if since_us else ""
+        return CatalogueView(path, since, complete, events, found.left_out, items, found.attributes)
 
     def _detailed(self, broker: Broker, item: CatalogueItem, places: list[tuple[int, int]]) -> CatalogueItem:
         identity, schema = identity_of(broker), ObservedSchema()

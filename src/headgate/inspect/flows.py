@@ -6,10 +6,13 @@ Sketches of bounded size, of data that anybody may have made. The flows hold pla
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from headgate_api.limits import (
+    CATALOGUE_ATTRIBUTES_MAX,
     CATALOGUE_BROKERS_MAX,
     CATALOGUE_ITEMS_MAX,
     CATALOGUE_RATE_S,
@@ -23,6 +26,7 @@ from headgate_api.limits import (
 from headgate_api.objects.kinds import JsonObject
 
 _MINUTE_US: Final = 60_000_000
+_members: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class FlowKey(NamedTuple):
@@ -71,13 +75,17 @@ class Flow:
 
 
 class BrokerFlows:
-    """The flows of one broker by type and source, at most CATALOGUE_ITEMS_MAX; `left_out` events had no room."""
+    """The flows of one broker by type and source, at most CATALOGUE_ITEMS_MAX; `left_out` events had no room.
 
-    __slots__ = ("_full_until_us", "flows", "left_out")
+    `attributes` are names of extensions, with when the last event was stored of those that were looked at.
+    """
+
+    __slots__ = ("_full_until_us", "attributes", "flows", "left_out")
 
     def __init__(self) -> None:
         self.flows: dict[FlowKey, Flow] = {}
         self.left_out = 0
+        self.attributes: dict[str, int] = {}
         self._full_until_us = 0
 
     def flow(self, key: FlowKey, time_us: int) -> Flow | None:
@@ -86,6 +94,14 @@ class BrokerFlows:
         if found is None and (len(self.flows) < CATALOGUE_ITEMS_MAX or self._drop_silent(time_us)):
             found = self.flows[key] = Flow(time_us)
         return found
+
+    def see(self, names: Iterable[str], time_us: int) -> None:
+        """Take up names of extensions."""
+        for name in names:
+            if len(name) <= SCHEMA_NAME_CHARS_MAX:
+                self.attributes[name] = max(time_us, self.attributes.get(name, 0))
+        while len(self.attributes) > CATALOGUE_ATTRIBUTES_MAX:  # a producer may make up names, too
+            del self.attributes[min(self.attributes, key=self.attributes.__getitem__)]
 
     def _drop_silent(self, now_us: int) -> bool:
         """Make room for a newer flow by the one that has been silent for longest, if that is long."""
@@ -113,13 +129,16 @@ class FlowSketch:
         partition: int,
         first: int,
         not_json: Sequence[int] = (),
+        extensions: Sequence[str | None] = (),
     ) -> None:
         """Take up the events of a chunk, from the offset `first` on; `kinds` is broker, type and source of each.
 
-        `not_json` are places in `kinds`, see `Flow`.
+        `not_json` are places in `kinds`, see `Flow`. `extensions` are those of each event as the log has them, or none
+        at all; one event of a flow is looked at.
         """
         rows = {kind: row for row, kind in enumerate(kinds)}
         wrong = Counter(kinds[row] for row in not_json)
+        named: dict[str, set[str]] = {}
         for kind, count in Counter(kinds).items():
             broker, type_, source = kind
             known = self._brokers.get(broker)
@@ -128,12 +147,18 @@ class FlowSketch:
                 if len(self._brokers) > CATALOGUE_BROKERS_MAX:
                     self._brokers.popitem(last=False)
             self._brokers.move_to_end(broker)
+            text = extensions[rows[kind]] if extensions else None
+            if text is not None:
+                named.setdefault(broker, set()).update(_members(text))
             flow = known.flow(FlowKey(type_, source), time_us)
             if flow is None:
                 known.left_out += count
             else:
                 flow.add(count, time_us, (partition, first + rows[kind]))
                 flow.not_json += wrong[kind]
+        for broker, names in named.items():
+            if broker in self._brokers:  # events of many others may have come behind its own
+                self._brokers[broker].see(names, time_us)
 
     def of(self, broker: str) -> BrokerFlows:
         return self._brokers.get(broker) or BrokerFlows()

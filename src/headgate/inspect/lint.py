@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import msgspec
 
 from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.tools.advice import SeenNames, UnseenName, UnseenNames
 from headgate.filter.tools.lint import FilterIndex, Related
 from headgate.objects.kinds.status import identity_of
 from headgate.objects.store.store import Store
 from headgate_api.errors import InvalidInputError, NotFoundError, TooLargeError
-from headgate_api.limits import LINT_BROKERS_KEPT_MAX, LINT_FILTERS_MAX, LINT_ITEMS_MAX
+from headgate_api.limits import LINT_BROKERS_KEPT_MAX, LINT_FILTERS_MAX, LINT_ITEMS_MAX, LINT_UNSEEN_MAX
 from headgate_api.objects.kinds import Broker, Kind, ObjectKey
 
 _KINDS: Final = {False: Kind.TRIGGER, True: Kind.SUBSCRIPTION}
@@ -33,10 +35,14 @@ class NotComparedError(NotFoundError):
 
 
 class LintItem(Related, frozen=True):
-    """A trigger or subscription of whose filter something is to be said; others are by `Kind/name`."""
+    """A trigger or subscription of whose filter something is to be said; others are by `Kind/name`.
+
+    `unseen` are names in it that no event has had, and that are nearly those of one.
+    """
 
     kind: str
     name: str
+    unseen: tuple[UnseenName, ...] = ()
 
 
 class LintView(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,11 +56,15 @@ class LintView(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(slots=True)
 class _Kept:
-    """The filters of a broker, as of a generation of all; `view` is the answer on all of them, if it was asked for."""
+    """The filters of a broker, as of a generation of all.
+
+    `views` are answers on all of them: for who may not know what events there are (None), and by the names that events
+    had when somebody else asked last.
+    """
 
     generation: int
     index: FilterIndex
-    view: LintView | None = None
+    views: dict[SeenNames | None, LintView] = field(default_factory=dict)
 
 
 class Lints:
@@ -67,11 +77,12 @@ class Lints:
         self._store = store
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
-    def read(self, key: ObjectKey, of: str = "") -> LintView:
+    def read(self, key: ObjectKey, of: str = "", seen: SeenNames | None = None) -> LintView:
         """What is known of a broker's filters, or of that of one: `Trigger/NAME` or `Subscription/NAME`.
 
-        Of another namespace's one the NAME is `namespace/name`. Raises ObjectNotFoundError without a broker,
-        NotComparedError without the one, TooManyFiltersError.
+        Of another namespace's one the NAME is `namespace/name`. `seen` are names that the broker's events have had; None
+        where who asks may not know them. Raises ObjectNotFoundError without a broker, NotComparedError without the one,
+        TooManyFiltersError.
         """
         kind, _, name = of.partition("/")
         if of and (kind not in _KINDS.values() or not name or name.count("/") > 1):
@@ -82,11 +93,14 @@ class Lints:
             if of not in kept.index.filters:
                 hint = "one whose events can go nowhere is not compared"
                 raise NotComparedError(f"the broker {key.path} has no {of}", hint=hint)
-            related = kept.index.of(of)
-            return LintView(key.path, len(kept.index.filters), [_item(of, related)] if related else [])
-        if kept.view is None:
-            kept.view = _view(key.path, kept.index)
-        return kept.view
+            return LintView(key.path, len(kept.index.filters), list(_items(kept.index, [of], seen)))
+        view = kept.views.get(seen)
+        if view is None:
+            view = _view(key.path, kept.index, seen)
+            for one in [one for one in kept.views if one is not None]:
+                del kept.views[one]
+            kept.views[seen] = view
+        return view
 
     def _of_broker(self, key: ObjectKey) -> _Kept:
         broker = self._store.get(key)
@@ -104,7 +118,7 @@ class Lints:
             if kept is None:
                 kept = self._kept[identity] = _Kept(table.generation, FilterIndex(filters))
             elif kept.index.update(filters):
-                kept.view = None
+                kept.views.clear()
             kept.generation = table.generation
         self._kept.move_to_end(identity)
         while len(self._kept) > 1 and (len(self._kept) > LINT_BROKERS_KEPT_MAX or self._count() > LINT_FILTERS_MAX):
@@ -128,12 +142,17 @@ def _check_count(path: str, filters: Mapping[str, CompiledFilter]) -> None:
         )
 
 
-def _view(path: str, index: FilterIndex) -> LintView:
-    names = [name for name in sorted(index.filters) if index.of(name)]
-    items = [_item(name, index.of(name)) for name in names[:LINT_ITEMS_MAX]]
-    return LintView(path, len(index.filters), items, len(names) - len(items))
+def _view(path: str, index: FilterIndex, seen: SeenNames | None = None) -> LintView:
+    found = _items(index, sorted(index.filters), seen)
+    items = list(islice(found, LINT_ITEMS_MAX))
+    return LintView(path, len(index.filters), items, sum(1 for _ in found))
 
 
-def _item(name: str, related: Related) -> LintItem:
-    kind, _, of = name.partition("/")
-    return LintItem(kind, of, **msgspec.structs.asdict(related))
+def _items(index: FilterIndex, names: Iterable[str], seen: SeenNames | None) -> Iterator[LintItem]:
+    """Those of some filters of which something is to be said."""
+    unseen = None if seen is None else UnseenNames(seen, LINT_UNSEEN_MAX)
+    for name in names:
+        related, wrong = index.of(name), () if unseen is None else unseen.of(index.filters[name])
+        if related or wrong:
+            kind, _, of = name.partition("/")
+            yield LintItem(kind, of, wrong, **msgspec.structs.asdict(related))

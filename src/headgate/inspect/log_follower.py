@@ -304,13 +304,15 @@ class LogFollower:
         # Without the kernels of Arrow: mostly a page has few events, and a call costs 40 us.
         batch, offsets, times_us = page.batch, page.offsets, page.append_times_us
         columns = (batch.column(place).to_pylist() for place in (_BROKER, _TYPE, _SOURCE))
-        kinds, ids, roots = list(zip(*columns, strict=True)), batch.column(_ID).to_pylist(), _roots(batch)
+        kinds, ids = list(zip(*columns, strict=True)), batch.column(_ID).to_pylist()
+        extensions = _extensions(batch)
+        roots = _roots(extensions)
         wrong = frozenset(_not_json(batch))
         self.since_us = min(self.since_us or times_us[0], times_us[0])
         pieces = list(_pieces(offsets, times_us))
         for begin, end in reversed(pieces) if newest_first else pieces:
             not_json = [row - begin for row in range(begin, end) if row in wrong] if wrong else ()
-            self._flows.add(kinds[begin:end], times_us[begin], number, offsets[begin], not_json)
+            self._flows.add(kinds[begin:end], times_us[begin], number, offsets[begin], not_json, extensions[begin:end])
             self.index.put(number, offsets[begin], ids[begin:end], roots[begin:end])
 
 
@@ -347,9 +349,15 @@ def _not_json(batch: pa.RecordBatch) -> list[int]:
     return [row for row in rows if (media := media_type(types[row].as_py() or "")) is not None and media.is_json]
 
 
-def _roots(batch: pa.RecordBatch) -> list[str | None]:
-    """What the events of a batch descend from; empty when none descends from another one, as nearly always."""
-    extensions = batch.column(_EXTENSIONS).to_pylist()
+def _extensions(batch: pa.RecordBatch) -> list[str | None]:
+    """The extensions of a batch's events; empty when none has any."""
+    column = batch.column(_EXTENSIONS)
+    found: list[str | None] = [] if column.null_count == len(column) else column.to_pylist()
+    return found
+
+
+def _roots(extensions: Sequence[str | None]) -> list[str | None]:
+    """What events descend from, by their extensions; empty when none descends from another one, as nearly always."""
     if not any(text is not None and _ROOTED in text for text in extensions):
         return []
     found = [None if text is None else _ROOT.search(text) for text in extensions]

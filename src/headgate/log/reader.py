@@ -10,13 +10,14 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from headgate.log.bloom import ValueHash, hash_value, might_contain
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
-from headgate.log.format import ChunkHeader, FormatError, decode_body
+from headgate.log.format import ChunkHeader, FormatError, decode_body, segment_offset
 from headgate.log.segments import ChunkLocation, SegmentFile, Segments
 from headgate_api.limits import LOOKUP_CACHE_BYTES_MAX, LOOKUP_CHUNK_OVERHEAD_BYTES
 
@@ -287,6 +288,41 @@ def newest_first(
             if chunk is not None:
                 yield chunk
             at = first
+
+
+class ChunkEntry(NamedTuple):
+    """What stands before a chunk's body; of a damaged chunk its offsets alone, as far as they are known."""
+
+    first_offset: int
+    next_offset: int
+    header: ChunkHeader | None
+    bloom: bytes = b""
+    damage: str = ""  # what is wrong where there is no header; empty for nothing
+
+
+def entries_newest_first(partition: Partition, *, before: int | None = None) -> Iterator[ChunkEntry]:
+    """Headers and Bloom filters of the durable chunks of a partition, the last one first; no body is read.
+
+    `before` is any offset: the chunk that holds the one before it comes first. What is damaged is told, and the others
+    follow where the partition skips. Raises CorruptChunkError where nothing says which records cannot be read.
+    """
+    with closing(Segments(partition)) as segments:
+        committed = segments.committed.next_offset()
+        at = committed if before is None else min(before, committed)
+        while at > segments.committed.first_offset():
+            try:
+                location = segments.locate(at - 1, committed)
+                if location is None:
+                    return
+                segment, byte, header = location
+                entry = ChunkEntry(header.first_offset, header.next_offset, header, segment.bloom(byte, header))
+            except CorruptChunkError as error:
+                known = segment_offset(error.path) if error.first_offset is None else error.first_offset
+                if known is None:
+                    raise
+                entry = ChunkEntry(min(known, at - 1), at, None, damage=error.reason)
+            yield entry
+            at = entry.first_offset
 
 
 def holding(partition: Partition, offsets: Iterable[int]) -> Iterator[Chunk]:

@@ -146,16 +146,20 @@ class ChunkSource:
 
     def _passes(self, header: ChunkHeader, bloom: bytes) -> bool:
         """Whether the filter may be true of an event of the chunk, by its header."""
+        return self._pruning.judge(summary_of(header, bloom)) is ChunkMatch.MIGHT_MATCH
 
-        def may_hold(values: frozenset[str]) -> bool:
-            return header.bloom_bytes > 0 and might_contain(bloom, header.hash_count, map(_probe, values))
 
-        summary = ChunkSummary(
-            header.first_offset,
-            header.next_offset,
-            header.time_range_us,
-            publish_time_us(header.append_time_us),
-            header.unfiltered,
-            may_hold,
-        )
-        return self._pruning.judge(summary) is ChunkMatch.MIGHT_MATCH
+def summary_of(header: ChunkHeader, bloom: bytes) -> ChunkSummary:
+    """A chunk as a `Pruning` judges it, from its header and the bytes of its Bloom filter."""
+
+    def may_hold(values: frozenset[str]) -> bool:
+        return header.bloom_bytes > 0 and might_contain(bloom, header.hash_count, map(_probe, values))
+
+    return ChunkSummary(
+        header.first_offset,
+        header.next_offset,
+        header.time_range_us,
+        publish_time_us(header.append_time_us),
+        header.unfiltered,
+        may_hold,
+    )

@@ -27,6 +27,12 @@ export const count = (number) => (number ?? 0).toLocaleString("en-US");
 /** `1 broker`, `1,203 brokers`. */
 export const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
+/** `640 B`, `12.3 kB`, `1.2 MB`. */
+export function bytes(number) {
+  const [size, unit] = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([one]) => number >= one) ?? [1, "B"];
+  return `${size === 1 ? number : (number / size).toFixed(1)} ${unit}`;
+}
+
 /** Events a second: `1,203`, `12.3`, `0.04`. */
 export function rate(number) {
   if (!number) return "0";

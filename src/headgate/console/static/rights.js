@@ -27,11 +27,11 @@ async function learn(namespace) {
 }
 
 /**
- * Whether the user may, in a namespace: `may("create", "triggers", "eventing.knative.dev")`.
+ * Whether the user may, in a namespace: `may("create", "triggers", "eventing.knative.dev")`; of null: on all of the server.
  * @returns {(verb: string, resource: string, group?: string) => boolean}
  */
 export function useRights(namespace) {
-  const place = namespace || "default";
+  const place = namespace === null ? "" : namespace || "default";
   const rules = useStore((state) => state.rights)[place];
   useEffect(() => {
     if (!asked.has(place)) learn(place);

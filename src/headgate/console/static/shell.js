@@ -3,6 +3,7 @@ import { PAGES } from "./keyboard.js";
 import { Ago, Dialog, Empty, Icon, PageHead } from "./parts/basics.js";
 import { Brokers, BrokerPage } from "./pages/brokers.js";
 import { Catalogue } from "./pages/catalogue.js";
+import { Chunks } from "./pages/chunks.js";
 import { DeadLetters } from "./pages/dead_letters.js";
 import { EventPage } from "./pages/event.js";
 import { Events } from "./pages/events.js";
@@ -36,8 +37,9 @@ const VIEWS = {
   "new-subscription/0": NewSubscription,
   "dead-letters/0": DeadLetters,
   "catalogue/0": Catalogue,
+  "chunks/0": Chunks,
 };
-const WIDE = { "new-broker": "brokers", "new-subscription": "subscriptions", "new-trigger": "triggers" };
+const WIDE = { "new-broker": "brokers", "new-subscription": "subscriptions", "new-trigger": "triggers", chunks: "events" };
 
 export function Shell() {
   const mustSignIn = useStore((state) => state.mustSignIn);

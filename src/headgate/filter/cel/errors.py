@@ -29,6 +29,7 @@ class FilterError(InvalidInputError):
         caret: str = "",
         hint: str = "",
         limit: str = "",
+        unknown: str = "",
     ) -> None:
         super().__init__(f"{field}: {reason}", hint=hint)
         self.reason = reason
@@ -36,18 +37,18 @@ class FilterError(InvalidInputError):
         self.position = position  # offset (code points, from 0) of the place in the expression's text; None without one
         self.caret = caret  # the offending line and, below it, a caret under the place; empty without one
         self.limit = limit  # name of the constant of `headgate_api.limits` that is exceeded; empty for another fault
+        self.unknown = unknown  # the name in the text that there is not; empty for another fault
 
     def at_field(self, field: str) -> FilterError:
         """The same fault, told of another field: who translates a dialect knows where its text came from."""
-        return FilterError(
-            self.reason, field=field, position=self.position, caret=self.caret, hint=self.hint, limit=self.limit
-        )
+        return self._copy(field, self.position, self.caret)
 
     def at(self, text: str, position: int | None) -> FilterError:
-        shown = "" if position is None else caret(text, position)
-        return FilterError(
-            self.reason, field=self.field, position=position, caret=shown, hint=self.hint, limit=self.limit
-        )
+        return self._copy(self.field, position, "" if position is None else caret(text, position))
+
+    def _copy(self, field: str, position: int | None, shown: str) -> FilterError:
+        more = {"hint": self.hint, "limit": self.limit, "unknown": self.unknown}
+        return FilterError(self.reason, field=field, position=position, caret=shown, **more)
 
 
 class EvaluationError(InvalidInputError):

@@ -63,6 +63,7 @@ _WORDS: Final = (
     (re.compile(r"no viable alternative at input '(.*)'"), r"unexpected '\1'"),
 )
 """What the parser says, in plain words."""
+_NO_NAME: Final = "there is no name {}"
 _UNDECLARED: Final = re.compile(r"undeclared reference to '(.*)' \(in container '.*'\)")
 _FUNCTIONS: Final = (
     *("all", "bool", "bytes", "charAt", "contains", "double", "duration", "dyn", "endsWith", "exists", "exists_one"),
@@ -106,11 +107,12 @@ def refusal(text: str, message: str) -> FilterError:
     if found is None:
         return FilterError(plain(message), field="filter.expression")
     line, column, reason = int(found[1]), int(found[2]), " ".join(found[3].split())
-    offset = _offset(text, line, column)
+    offset, unknown = _offset(text, line, column), ""
     reason = reason.removeprefix("Syntax error: ")
     hint = next((hint for pattern, hint in _HINTS if pattern.search(reason)), "")
     if (undeclared := _UNDECLARED.fullmatch(reason)) is not None:
         reason, hint = _undeclared(undeclared[1], text, offset)
+        unknown = undeclared[1] if reason == _NO_NAME.format(undeclared[1]) else ""
         if offset is not None and "." in undeclared[1]:  # cel-cpp means the last point of it
             begins = text.rfind(undeclared[1].partition(".")[0], 0, offset)
             offset = begins if begins >= 0 else offset
@@ -120,7 +122,7 @@ def refusal(text: str, message: str) -> FilterError:
         said = ((pattern.fullmatch(reason), words) for pattern, words in _WORDS)
         reason = next((found.expand(words) for found, words in said if found is not None), reason)
         reason, offset, hint = _of_syntax(reason, hint, text, offset)
-    return FilterError(reason, field="filter.expression", hint=hint).at(text, offset)
+    return FilterError(reason, field="filter.expression", hint=hint, unknown=unknown).at(text, offset)
 
 
 def _of_syntax(reason: str, hint: str, text: str, offset: int | None) -> tuple[str, int | None, str]:
@@ -198,7 +200,7 @@ def _undeclared(name: str, text: str, offset: int | None) -> tuple[str, str]:
     begins = 0 if offset is None else max(0, offset - len(name) - 1)
     called = re.search(rf"\b{re.escape(name)}\s*\(", text[begins:])
     if called is None:
-        return f"there is no name {name}", _meant(name, text)
+        return _NO_NAME.format(name), _meant(name, text)
     if name in _METHODS and "." not in text[: begins + called.start()].rstrip()[-1:]:
         return f"the function {name} stands behind what it is about", f"write x.{name}(...), and not {name}(x, ...)"
     if name in _FUNCTIONS:

@@ -54,6 +54,15 @@ class ChunkMatch(StrEnum):
     MIGHT_MATCH = "might"  # nothing is promised
 
 
+class SkippedBy(StrEnum):
+    """Which promise rules a chunk out."""
+
+    OFFSET = "offset"  # none of its events is wanted
+    TIME = "time"  # its events' times
+    STORED = "stored"  # the time at which it was stored
+    VALUE = "value"  # its events' filter values
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkSummary:
     """What is known of a chunk before its body is read. Times are in microseconds since 1970 UTC."""
@@ -82,16 +91,20 @@ class Pruning:
 
         `offsets` are the events that are wanted at all; None for all of them.
         """
+        return ChunkMatch.MIGHT_MATCH if self.skipped_by(chunk, offsets) is None else ChunkMatch.CANNOT_MATCH
+
+    def skipped_by(self, chunk: ChunkSummary, offsets: range | None = None) -> SkippedBy | None:
+        """What rules `chunk` out, as `judge`; None where it might match."""
         if offsets is not None and (chunk.next_offset <= offsets.start or chunk.first_offset >= offsets.stop):
-            return ChunkMatch.CANNOT_MATCH
+            return SkippedBy.OFFSET
         if self.time_range_us is not None and not _meet(self.time_range_us, chunk.time_range_us):
-            return ChunkMatch.CANNOT_MATCH
+            return SkippedBy.TIME
         if self.published_us is not None and not _meet(self.published_us, (chunk.publish_time_us,) * 2):
-            return ChunkMatch.CANNOT_MATCH
+            return SkippedBy.STORED
         if self.values is None or (chunk.unfiltered and self.match_unfiltered):
-            return ChunkMatch.MIGHT_MATCH
+            return None
         wanted = self.values - {""}
-        return ChunkMatch.MIGHT_MATCH if wanted and chunk.may_hold(wanted) else ChunkMatch.CANNOT_MATCH
+        return None if wanted and chunk.may_hold(wanted) else SkippedBy.VALUE
 
     @property
     def match_unfiltered(self) -> bool:

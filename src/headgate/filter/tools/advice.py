@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, product
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,8 @@ from headgate.filter.cel.build import may_exist
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.tokens import TEXTS
 from headgate.filter.cel.tokens import names_in as names_in_cel
-from headgate.filter.compile.plan import CompiledFilter, PlanRow
+from headgate.filter.cel.unparse import string_literal
+from headgate.filter.compile.plan import CompiledFilter, KeyKind, Op, Operand, PlanRow, Root
 from headgate.filter.dialects.cesql import parser as cesql
 from headgate.filter.dialects.eventpattern import rules
 from headgate.filter.dialects.jms import parser as jms
@@ -25,7 +26,7 @@ from headgate.filter.dialects.jms.to_cel import names_in as names_in_selector
 from headgate.filter.dialects.sql_tokens import Kind, Token, tokens, walk
 from headgate.filter.tools.algebra import Meaning
 from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, REQUIRED_ATTRIBUTES
-from headgate_api.limits import FILTERS_CACHED_MAX
+from headgate_api.limits import FILTERS_CACHED_MAX, MEANT_CHARS_MAX, UNSEEN_NAMES_MAX
 
 # --- other engines --------------------------------------------------------------------------------
 # Where another engine of a filter's language takes the filter otherwise: a table of what its text shows.
@@ -417,3 +418,154 @@ def _written_fields(value: object, field: str) -> Iterator[tuple[str, str, objec
                 yield from _written_fields(one, f"{field}.{name}[{at}]")
         else:
             yield from _written_fields(inner, f"{field}.{name}")
+
+
+# --- names that events have had -------------------------------------------------------------------
+# A broker's catalogue knows which types, sources and attributes its events have had. A filter may name others, for
+# events to come; where it names one that is nearly the same as one of them, it is probably misspelt. Who stores a
+# filter is not told: it would be a look at the log for each. Who tries one, or compares those of a broker, is.
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNames:
+    """What the events of a broker have had: types, sources, and names of extension attributes."""
+
+    types: frozenset[str] = frozenset()
+    sources: frozenset[str] = frozenset()
+    attributes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenName(Advice):
+    """A name that no event has had, as it is written, and one that was probably meant."""
+
+    written: str
+    meant: str
+
+
+class UnseenNames:
+    """Finds types, sources and attributes that filters compare or read and no event has had, where one is nearly so.
+
+    For one answer on one filter or many: of further names than `names_max` nothing is said.
+    """
+
+    def __init__(self, seen: SeenNames, names_max: int = UNSEEN_NAMES_MAX) -> None:
+        self._seen = seen
+        self._left = names_max
+        self._found: dict[tuple[str, str], UnseenName | None] = {}
+
+    def of(self, plan: CompiledFilter) -> tuple[UnseenName, ...]:
+        found = (self._looked_up(*one) for one in _unseen(plan, self._seen))
+        return tuple(one for one in found if one is not None)
+
+    def _looked_up(self, reason: str, says: str, name: str, known: frozenset[str]) -> UnseenName | None:
+        key = reason, name
+        if key not in self._found:
+            if not self._left:
+                return None
+            self._left -= 1
+            meant = nearest(name, known)
+            message = says.format(written=_quoted(reason, name), meant=_quoted(reason, meant))
+            self._found[key] = UnseenName(reason, message, name, meant) if meant else None
+        return self._found[key]
+
+
+def unknown_name(error: FilterError, seen: SeenNames) -> UnseenName | None:
+    """What an expression probably means by a name that there is not: an attribute, which it has to read of `ce`."""
+    name = error.unknown
+    near = name if name in seen.attributes else nearest(name, seen.attributes)
+    return UnseenName("NameUnknown", f"{error.reason}; did you mean ce.{near}?", name, f"ce.{near}") if near else None
+
+
+_ATTRIBUTE: Final = "AttributeUnseen"
+_DIGITS: Final = re.compile(r"[0-9]+")
+_FEW_LETTERS: Final = 5
+"""A name with fewer is nearly another one where one letter differs, and not two."""
+
+
+def _quoted(reason: str, name: str) -> str:
+    return name if reason == _ATTRIBUTE else string_literal(name)
+
+
+def _unseen(plan: CompiledFilter, seen: SeenNames) -> Iterator[tuple[str, str, str, frozenset[str]]]:
+    """Reason, sentence, name, and the names that there are; nothing is said where no name is known."""
+    for attribute, reason, says, known in (
+        ("type", "TypeUnseen", "no event of type {written} has been seen; did you mean {meant}?", seen.types),
+        ("source", "SourceUnseen", "no event from source {written} has been seen; did you mean {meant}?", seen.sources),
+    ):
+        for constant in dict.fromkeys(_compared(plan, attribute)) if known else ():
+            if constant not in known:
+                yield reason, says, constant, known
+    says = "the catalogue has seen no attribute {written}; did you mean {meant}?"
+    for name in dict.fromkeys(name.partition(".")[0] for name in names_in_cel(plan.cel)) if seen.attributes else ():
+        if name not in CONTEXT_ATTRIBUTES and name not in seen.attributes and may_exist(name):
+            yield _ATTRIBUTE, says, name, seen.attributes
+
+
+def _compared(plan: CompiledFilter, attribute: str) -> Iterator[str]:
+    """Texts that the rows of a filter compare a context attribute with for being the same."""
+    operand = Operand(Root.CE, (attribute,))
+    for row in plan.rows:
+        for part, text in zip(row.signature.key, row.key, strict=True):
+            if part.operand == operand and part.kind is KeyKind.STRING and isinstance(text, str):
+                yield text
+        for residual, constants in zip(row.signature.residual, row.constants, strict=True):
+            if residual.operand == operand and residual.op in (Op.EQ, Op.IN):
+                for text in constants if isinstance(constants, tuple) else (constants,):
+                    if isinstance(text, str):
+                        yield text
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Of other names the one that a person may have meant: it differs by two letters at most; empty for none.
+
+    Not one that differs in numbers alone: `v2` comes after `v1`. Upper and lower case are the same here.
+    """
+    if not 0 < len(name) <= MEANT_CHARS_MAX:
+        return ""
+    most = 1 if len(name) < _FEW_LETTERS else 2
+    (plain, letters), wordless = _shape(name), _DIGITS.sub("", name)
+    best = (most + 1, "")
+    for one in known:
+        other, others = _shape(one)
+        # Most are told apart by this; what changes a letter takes one away and adds one.
+        if abs(len(other) - len(plain)) > most or (letters ^ others).bit_count() > 2 * most:
+            continue
+        found = _edits(plain, other), one
+        if found < best and _DIGITS.sub("", one) != wordless:
+            best = found
+    return best[1]
+
+
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
+def _shape(name: str) -> tuple[str, int]:
+    """A name in lower case, and a bit for each of its letters, which some share."""
+    plain, letters = name.lower(), 0
+    for letter in plain:
+        letters |= 1 << (ord(letter) & 63)
+    return plain, letters
+
+
+_ENDS: Final = ((1, 1), (0, 1), (1, 0))
+"""What one change takes of the one text and of the other: a letter of both, or of one of them."""
+
+
+def _edits(a: str, b: str) -> int:
+    """How many letters have to be changed, added or left out to make one of the other; 3 for more than 2."""
+    same = _begin_alike(a, b)
+    a, b = a[same:], b[same:]
+    same = _begin_alike(a[::-1], b[::-1])
+    a, b = a[: len(a) - same], b[: len(b) - same]
+    least, most = sorted((len(a), len(b)))
+    if most < 2 or not least:
+        return min(most, 3)
+    # Both ends differ, so each is changed; what lies between must then be the same.
+    for (first_a, first_b), (last_a, last_b) in product(_ENDS, _ENDS):
+        if a[first_a : len(a) - last_a] == b[first_b : len(b) - last_b]:
+            return 2
+    return 3
+
+
+def _begin_alike(a: str, b: str) -> int:
+    """How many letters at their beginnings are the same."""
+    return next((at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))

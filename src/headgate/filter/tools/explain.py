@@ -99,7 +99,7 @@ def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> Fi
             scans=sum(not row.signature.key for row in compiled.rows),
             steps=static_cost(tree_of(compiled.cel)),
         ),
-        skips=_skips(pruning(compiled.cel, filter_value), filter_value),
+        skips=skips_of(pruning(compiled.cel, filter_value), filter_value),
         notes=compiled.notes,
     )
 
@@ -114,7 +114,8 @@ def _row(row: PlanRow) -> ExplainedRow:
     )
 
 
-def _skips(found: Pruning, filter_value: str) -> Skips:
+def skips_of(found: Pruning, filter_value: str) -> Skips:
+    """What a reader may pass over by a pruning that was derived for these filter values."""
     values = None if found.values is None else tuple(sorted(found.values))
     times, published = found.time_range_us, found.published_us
     skipped = []

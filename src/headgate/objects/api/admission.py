@@ -5,15 +5,19 @@ The API, manifests and tests all come in here; the store behind it trusts what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final, TypeAlias
 
+from headgate.auth.authorizer import Authorizer
+from headgate.auth.routes import CATALOGUE
+from headgate.auth.user import User
 from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.tools.advice import SeenNames, UnseenNames
 from headgate.objects.api.grants import Grants
-from headgate.objects.api.validator import Validated, Validator, with_defaults, without_filter
+from headgate.objects.api.validator import Validated, Validator, plan_of, with_defaults, without_filter
 from headgate.objects.kinds.decode import Decoded, check_shape, decode_object
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.managers import (
@@ -35,7 +39,7 @@ from headgate.objects.kinds.validate import (
     refuse_erased_filter,
 )
 from headgate.objects.store.store import Store
-from headgate_api.errors import InvalidInputError
+from headgate_api.errors import HeadgateError, InvalidInputError
 from headgate_api.objects.bodies import MERGE_PATCH, FieldValidation, kind_of
 from headgate_api.objects.errors import (
     AlreadyExistsError,
@@ -48,6 +52,7 @@ from headgate_api.objects.kinds import (
     Kind,
     Object,
     ObjectKey,
+    Routed,
     key_of,
 )
 
@@ -232,3 +237,44 @@ def outcome_of(old: Object | None, new: Object) -> str:
     # Not the resourceVersion: a status may have been written in between.
     said = attrgetter("generation", "labels", "annotations")
     return "unchanged" if said(new.metadata) == said(old.metadata) else "configured"
+
+
+# --- what is tried --------------------------------------------------------------------------------
+# A dry run is also told which names of its filter no event has had. A write is not: it would be a look at the log.
+
+
+class TriedFilters:
+    """Looks for misspelt names in filters that are only tried. May block: call it in a thread.
+
+    `seen` gives the names that the events of a broker have had; HeadgateError where it cannot. Who may not read the
+    broker's catalogue is told nothing.
+    """
+
+    def __init__(
+        self, store: Store, authorizer: Authorizer, seen: Callable[[ObjectKey], SeenNames] = lambda _: SeenNames()
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._seen = seen
+
+    def warnings(self, user: User, objects: Iterable[Object]) -> Iterator[tuple[str, ...]]:
+        """Sentences on each object; a broker is asked once."""
+        known: dict[str, UnseenNames | None] = {}
+        for obj in objects:
+            if not isinstance(obj, Routed):
+                yield ()
+                continue
+            if obj.broker_key not in known:
+                known[obj.broker_key] = self._of_broker(user, obj.broker_key)
+            unseen = known[obj.broker_key]
+            found = () if unseen is None else unseen.of(plan_of(obj, self._store.compiler))
+            yield tuple(one.message for one in found)
+
+    def _of_broker(self, user: User, broker: str) -> UnseenNames | None:
+        namespace, _, name = broker.partition("/")
+        if not self._authorizer.allowed(user, CATALOGUE._replace(namespace=namespace, name=name)).allowed:
+            return None
+        try:
+            return UnseenNames(self._seen(ObjectKey(Kind.BROKER, namespace, name)))
+        except HeadgateError:  # there is no such broker, or its log cannot be read now
+            return None

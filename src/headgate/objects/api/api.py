@@ -17,8 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from headgate.filter.tools.advice import SeenNames
 from headgate.objects.api import discovery, openapi, tables
-from headgate.objects.api.admission import Admission, Admitted
+from headgate.objects.api.admission import Admission, Admitted, TriedFilters
 from headgate.objects.api.discovery import IdentityApi
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import (
@@ -50,6 +51,7 @@ from headgate.objects.api.together import TogetherApi
 from headgate.objects.api.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.kube_status import Status, deleted
+from headgate.objects.kinds.managers import WriteOptions
 from headgate.objects.kinds.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of
 from headgate.objects.store.history import Page
 from headgate.objects.store.store import Store
@@ -75,7 +77,7 @@ BODY_TYPES: Final = {kind: DOCUMENT_TYPES - ({PROTOBUF} if kind in EVENTING_KIND
 
 
 class ControlApi:
-    """The handlers; without grants everybody may do, and give away, everything."""
+    """The handlers; without grants everybody may do, and give away, everything. `seen` is as of `TriedFilters`."""
 
     def __init__(
         self,
@@ -85,13 +87,16 @@ class ControlApi:
         *,
         clock_s: Callable[[], float] = time.time,
         on_kafka: bool = False,
+        seen: Callable[[ObjectKey], SeenNames] = lambda _: SeenNames(),
     ) -> None:
         self._store = store
         self._grants = grants or Grants(store, policy)
+        self.authorizer = self._grants.authorizer
+        self._tried = TriedFilters(store, self.authorizer, seen)
         self._admission = Admission(store, policy, self._grants, on_kafka=on_kafka)
         self._clock_s = clock_s
         self._feed = ChangeFeed(store)
-        self._together = TogetherApi(self._admission, self._grants)
+        self._together = TogetherApi(self._admission, self._grants, self._tried)
         self._propagation = Propagation(store, self._feed)
         self.app = Starlette(routes=list(self._routes()), exception_handlers=ERROR_HANDLERS)
         self.app.router.redirect_slashes = False
@@ -144,7 +149,7 @@ class ControlApi:
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         document, warnings, how = await read_write(request, BODY_TYPES[kind], BODY_BYTES_MAX[kind])
         made = await in_thread(self._admission.create, kind, document, how, namespace=namespace)
-        return await self._written(request, made, warnings)
+        return await self._written(request, made, warnings, how)
 
     async def _list(self, request: Request, query: ListQuery) -> Response:
         form = representation_of(request.headers.get("accept", ""))
@@ -222,7 +227,7 @@ class ControlApi:
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
         document, warnings, how = await read_write(request, BODY_TYPES[key.kind], BODY_BYTES_MAX[key.kind])
         made = await in_thread(self._admission.replace, key, document, how)
-        return await self._written(request, made, warnings)
+        return await self._written(request, made, warnings, how)
 
     async def _patch(self, request: Request, key: ObjectKey) -> Response:
         found = media_type(request.headers.get("content-type", ""))
@@ -236,17 +241,23 @@ class ControlApi:
                 return self._admission.server_side_apply(key, document, how)
             return self._admission.patch(key, change_of(found, document), how)
 
-        return await self._written(request, await in_thread(work), warnings)
+        return await self._written(request, await in_thread(work), warnings, how)
 
     async def _delete(self, request: Request, key: ObjectKey) -> Response:
         gone = await in_thread(self._store.delete, key, **await delete_options(request))
         # What finalizers keep is answered as it is now; it goes with the last of them.
         return await self._answer(request, gone) if gone.metadata.finalizers else json_response(deleted(gone))
 
-    async def _written(self, request: Request, admitted: Admitted, warnings: tuple[str, ...]) -> Response:
+    async def _written(
+        self, request: Request, admitted: Admitted, warnings: tuple[str, ...], how: WriteOptions
+    ) -> Response:
         response = await self._answer(request, admitted.obj)
         response.status_code = 201 if admitted.outcome == "created" else 200
-        warn(response, warnings + admitted.warnings)
+        warnings += admitted.warnings
+        if how.dry_run:
+            (tried,) = await in_thread(list, self._tried.warnings(user_of(request), [admitted.obj]))
+            warnings += tried
+        warn(response, warnings)
         return response
 
     async def _answer(self, request: Request, obj: Object) -> Response:

@@ -18,11 +18,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headgate.auth.user import User
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.objects.api.admission import WRITE_ATTEMPTS_MAX, Admission, Admitted, is_theirs, kept_of, outcome_of
+from headgate.objects.api.admission import (
+    WRITE_ATTEMPTS_MAX,
+    Admission,
+    Admitted,
+    TriedFilters,
+    is_theirs,
+    kept_of,
+    outcome_of,
+)
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import Handler, in_thread, json_response, read_body
-from headgate.objects.api.queries import write_options
+from headgate.objects.api.queries import user_of, write_options
 from headgate.objects.api.validator_processes import ValidatorProcesses
 from headgate.objects.kinds.decode import Decoded
 from headgate.objects.kinds.kube_status import Status, failure_of
@@ -74,8 +83,9 @@ class TogetherApi:
     May block: call it in a thread.
     """
 
-    def __init__(self, admission: Admission, grants: Grants) -> None:
+    def __init__(self, admission: Admission, grants: Grants, tried: TriedFilters) -> None:
         self._admission = admission
+        self._tried = tried
         self._validators = ValidatorProcesses(admission.validator)
         self._store = admission.store
         self._grants = grants
@@ -141,12 +151,12 @@ class TogetherApi:
     def _handler(self, kind: Kind) -> Handler:
         async def handle(request: Request) -> Response:
             body = await read_body(request, JSON_TYPES, APPLY_BYTES_MAX)
-            namespace, how = request.path_params["namespace"], write_options(request)
-            return json_response({"items": await in_thread(self._applied, kind, body, namespace, how)})
+            namespace, how, user = request.path_params["namespace"], write_options(request), user_of(request)
+            return json_response({"items": await in_thread(self._applied, kind, body, namespace, how, user)})
 
         return handle
 
-    def _applied(self, kind: Kind, body: bytes, namespace: str, how: WriteOptions) -> list[AppliedItem]:
+    def _applied(self, kind: Kind, body: bytes, namespace: str, how: WriteOptions, user: User) -> list[AppliedItem]:
         items = _items(body)
         results: dict[int, Result] = {}
         read: dict[int, Read] = {}
@@ -158,6 +168,13 @@ class TogetherApi:
         documents = [one.document for one in read.values()]
         results |= zip(read, self.apply(kind, documents, how, namespace=namespace), strict=True)
         warnings = {place: one.warnings for place, one in read.items()}
+        if how.dry_run:
+            admitted = {place: one for place, one in results.items() if isinstance(one, Admitted)}
+            told = self._tried.warnings(user, [one.obj for one in admitted.values()])
+            results |= {
+                place: replace(one, warnings=one.warnings + more)
+                for (place, one), more in zip(admitted.items(), told, strict=True)
+            }
         return [_item(results[place], warnings.get(place, ())) for place in range(len(items))]
 
 

@@ -89,7 +89,10 @@ async def _serve(context: child.Context, opened: OpenStore) -> None:
     async with opened(context, stop) as store:
         rights = Rights(settings, store.objects)
         await asyncio.to_thread(rights.refresh)
-        api = ControlApi(store.objects, url_policy(settings), rights.grants, on_kafka=store.on_kafka)
+        catalogues = Catalogues(store.follower, store.objects)
+        api = ControlApi(
+            store.objects, url_policy(settings), rights.grants, on_kafka=store.on_kafka, seen=catalogues.names
+        )
         report = ready.PartReport(settings.run_directory, context.part.name)
         state = ControlState(report, store.objects, store.note)
 
@@ -172,6 +175,7 @@ def paths(
         records=lambda _: records,
         parts=partial(parts_of, settings),
         counter=ReaderScanner(settings.reader_socket),
+        log=log,
         letters=[own.dead_letters for own in directories_of(settings.data, settings.dispatchers)],
     )
 
@@ -186,11 +190,15 @@ def application(
     records: Callable[[Request], Records],
     parts: Callable[[], Iterable[PartView]],
     counter: Scanner,
+    log: LogDirectory | None = None,
     letters: Sequence[Path] = (),
 ) -> Starlette:
-    """What the fronts pass on, in every deployment: the API of objects, what became of events, the numbers of both."""
+    """What the fronts pass on, in every deployment: the API of objects, what became of events, the numbers of both.
+
+    Without a `log` the events are in Kafka.
+    """
     every = [
-        *InspectApi(records, store, Catalogues(follower, store)).routes(),
+        *InspectApi(records, store, Catalogues(follower, store), authorizer=api.authorizer, log=log).routes(),
         *SummaryApi(store, parts, dispatchers, history, letters).routes(),
         *Backtests(store, follower.log, counter).routes(),
         *ObjectStatsApi(store, partial(RemoteStats, dispatchers, store.targets.id_of), history).routes(),

@@ -53,6 +53,7 @@ export function BrokerPage({ route }) {
   const [namespace, name] = route.segments;
   const tab = route.query.tab ?? "overview";
   const may = useRights(namespace);
+  const mayAnywhere = useRights(null);
   const path = objectPath(EVENTING, namespace, "brokers", name);
   const object = useData(path, {}, { everyMs: EVERY_MS });
   const summary = useData(`${path}/stats`, {}, { everyMs: EVERY_MS });
@@ -62,6 +63,7 @@ export function BrokerPage({ route }) {
   const above = html`<a href=${link(["brokers"], { namespace })}>Brokers</a><span aria-hidden="true">/</span><a href=${link(["brokers"], { namespace })}>${namespace}</a>`;
   return html`<${PageHead} title=${name} above=${above} status=${!summary.error && summary.data && html`<${Ready} ...${summary.data} />`}>
       ${may("get", "brokers/catalogue", GROUP) && html`<a class="button" href=${link(["catalogue"], { broker: `${namespace}/${name}` })}>Catalogue</a>`}
+      ${mayAnywhere("list", "chunks") && html`<a class="button" href=${link(["chunks"], { broker: `${namespace}/${name}` })}>Chunks</a>`}
       ${may("create", "brokers/events", GROUP) && html`<button type="button" onClick=${() => setAsked("send")}>Send a test event…</button>`}
       ${may("get", "brokers/events", GROUP) && html`<a class="button" href=${link(["events"], { broker: `${namespace}/${name}` })}>Look at its events</a>`}
       ${broker && may("delete", "brokers", GROUP) && html`<button type="button" class="danger quiet" onClick=${() => setAsked("delete")}>Delete…</button>`}

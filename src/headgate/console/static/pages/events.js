@@ -90,6 +90,7 @@ function Query({ full, namespace, filter, from, value, shown }) {
   const [name, setName] = useState(full);
   const known = FROM.some(([key]) => key === from && key !== "other");
   const isWrong = isOfFilter(shown.error);
+  const mayAnywhere = useRights(null);
   useEffect(() => setText(filter), [filter]);
   useEffect(() => setName(full), [full]);
   const send = (event) => {
@@ -112,6 +113,7 @@ function Query({ full, namespace, filter, from, value, shown }) {
     <details class="more" open=${Boolean(value)}><summary>More</summary><div>
       <label><span>Filter value</span><input class="mono narrow" placeholder="any" value=${value} onChange=${(event) => refine({ value: event.target.value })} /></label>
       <span class="muted"><b>${count(shown.scanned)}</b> scanned, <b>${count(shown.skipped)}</b> chunks skipped</span>
+      ${mayAnywhere("list", "chunks") && html`<a href=${link(["chunks"], { broker: full, filter })}>Chunks of the log</a>`}
     </div></details>
   </form>`;
 }

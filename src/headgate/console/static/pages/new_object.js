@@ -7,6 +7,7 @@ import { fresh, KINDS, nounOf } from "../kinds.js";
 import { Choice, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { useDryRun, YAML } from "../parts/dry_run.js";
 import { FilterField, Tried } from "../parts/filter_field.js";
+import { useMeant } from "../parts/meant.js";
 import { ObjectEditor } from "../parts/object_editor.js";
 import { UrlTest } from "../parts/url_test.js";
 import { useRights } from "../rights.js";
@@ -130,6 +131,7 @@ function Form({ kind, object, path, namespace, onObject, onSaved }) {
   const hidden = hiddenOf(kind, object);
   const spec = object.spec ?? {};
   const broker = brokerOf(object);
+  const meant = useMeant(broker, spec.filter || spec.filters ? { filter: spec.filter, filters: spec.filters } : null);
   const onSpec = (change) => onObject((old) => ({ ...old, spec: change(old.spec ?? {}) }));
   async function create(event) {
     event.preventDefault();
@@ -146,7 +148,7 @@ function Form({ kind, object, path, namespace, onObject, onSaved }) {
       ${hidden.length > 0 && html`<p class="muted besides">Kept, and not shown in the form: ${hidden.map((place, index) => html`${index > 0 && ", "}<code key=${place}>${place}</code>`)}</p>`}
       ${PANELS[kind].map(({ title, rows, part: Part }) => html`<${Panel} key=${title} title=${title}>
         ${rows.map((row) => html`<${Row} key=${row.at} of=${row} object=${object} onObject=${onObject} />`)}
-        ${Part && html`<${Part} spec=${spec} broker=${broker} namespace=${namespace} onSpec=${onSpec} />`}
+        ${Part && html`<${Part} spec=${spec} broker=${broker} namespace=${namespace} meant=${meant} onSpec=${onSpec} />`}
       <//>`)}
       <p class="muted">Times are ISO 8601 durations: PT30S, PT5M, P1D.</p>
     </div>
@@ -154,7 +156,7 @@ function Form({ kind, object, path, namespace, onObject, onSaved }) {
       ${kind !== "Broker" && html`<${Panel} title="On the last events"><${Tried} broker=${broker} spec=${spec} /><//>`}
       <${Panel} title="The server says" aside=${html`<button type="button" class="link" onClick=${() => refine({ tab: "yaml" })}>Look at the YAML</button>`}>
         ${!isChecked ? html`<p class="muted" role="status">Checking…</p>` : verdict.error ? html`<${Problem} error=${verdict.error} />` : html`<p role="status"><${Status} tone="good">It can be created<//></p>`}
-        ${isChecked && verdict.warnings?.map((one) => html`<p class="warning" key=${one}>${one}</p>`)}
+        ${isChecked && verdict.warnings?.filter((one) => !meant.some(({ message }) => message === one)).map((one) => html`<p class="warning" key=${one}>${one}</p>`)}
         <p class="form-actions"><button type="submit" class="primary" disabled=${!isChecked || verdict.error || isSaving}>Create</button></p>
       <//>
     </div>

@@ -9,6 +9,7 @@ import { BrokerField, lastEvents } from "../parts/broker_field.js";
 import { Dialog, Empty, PageHead, Panel, Problem, Status } from "../parts/basics.js";
 import { Cel, Difference, EventCard, inOrder } from "../parts/code.js";
 import { FilterTrace } from "../parts/filter_trace.js";
+import { Meant, useMeant } from "../parts/meant.js";
 import { Counts, useVerdicts, VERDICTS } from "../parts/verdicts.js";
 import { refine } from "../router.js";
 import { useRights } from "../rights.js";
@@ -82,6 +83,8 @@ function Bench({ dialect, text, transform, events, onChange, namespace }) {
   const [dialects, setDialects] = useState([]);
   const [isEditing, setEditing] = useState(false);
   const [opened, setOpened] = useState(0);
+  const [broker, setBroker] = useState(""); // whose events are tried
+  const meant = useMeant(broker, text.trim() ? { dialect, text } : null);
   useEffect(() => {
     get(`${OWN}/filters/dialects`).then(({ dialects: found }) => setDialects(found.filter((one) => !one.fault)), () => {});
   }, []);
@@ -116,10 +119,11 @@ function Bench({ dialect, text, transform, events, onChange, namespace }) {
           <textarea class="code filter-text" aria-label="Transform" spellcheck="false" rows=${Math.max(3, transform.split("\n").length + 1)} placeholder=${TRANSFORM} value=${transform} onInput=${(event) => onChange({ transform: event.target.value })}></textarea>
         </details>
         <${Problem} error=${error} />
+        <${Meant} names=${meant} text=${text} onText=${(one) => onChange({ text: one })} />
         ${data?.explanation && html`<${Explanation} cel=${data.cel} dialect=${dialect} of=${data.explanation} />`}
       </section>
       <section class="bench-events" aria-label="Events">
-        <${EventsBar} events=${events} counts=${data?.counts} namespace=${namespace} onEvents=${(found) => onChange({ events: found.slice(0, EVENTS_MAX) })} onEdit=${() => setEditing(true)} />
+        <${EventsBar} events=${events} counts=${data?.counts} namespace=${namespace} onEvents=${(found, of) => (onChange({ events: found.slice(0, EVENTS_MAX) }), setBroker(of))} onEdit=${() => setEditing(true)} />
         ${events.length === 0 && html`<${Empty} icon="events" title="No events">Paste some, take the last of a broker, or open a file.<//>`}
         ${data?.tracesLeftOut > 0 && html`<p class="muted">${counted(data.tracesLeftOut, "event")} shown without the parts of the filter: too many or too large.</p>`}
         <ol class="verdicts">
@@ -133,15 +137,15 @@ function Bench({ dialect, text, transform, events, onChange, namespace }) {
 function EventsBar({ events, counts, namespace, onEvents, onEdit }) {
   const [broker, setBroker] = useState("");
   const [error, setError] = useState(null);
-  const attempt = (work) => async (...given) => {
+  const attempt = (work, of = "") => async (...given) => {
     try {
-      onEvents(await work(...given));
+      onEvents(await work(...given), of);
       setError(null);
     } catch (failed) {
       setError(failed);
     }
   };
-  const ofBroker = attempt(() => lastEvents(broker, 50));
+  const ofBroker = attempt(() => lastEvents(broker, 50), broker);
   const ofFile = attempt(async (event) => eventsOf(await event.target.files[0].text()));
   return html`<div class="bench-bar">
       <div class="counts" role="status">

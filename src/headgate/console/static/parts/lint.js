@@ -31,6 +31,7 @@ export function Lint({ object }) {
     found.equal && html`The same as <${Others} object=${object} broker=${broker} of=${found.equal} />`,
     found.impliedBy && html`All of its events also go to <${Others} object=${object} broker=${broker} of=${found.impliedBy} />`,
     found.redundant && `${counted(found.redundant, "alternative")} without effect`,
+    ...(found.unseen ?? []).map((one) => plain(one.message)),
   ].filter(Boolean);
   return said.length > 0 && html`<ul class="lint" aria-label="What is sure of the filter">${said.map((one, index) => html`<li key=${index}>${one}</li>`)}</ul>`;
 }
