@@ -80,9 +80,9 @@ class Lints:
     def read(self, key: ObjectKey, of: str = "", seen: SeenNames | None = None) -> LintView:
         """What is known of a broker's filters, or of that of one: `Trigger/NAME` or `Subscription/NAME`.
 
-        Of another namespace's one the NAME is `namespace/name`. `seen` are names that the broker's events have had; None
-        where who asks may not know them. Raises ObjectNotFoundError without a broker, NotComparedError without the one,
-        TooManyFiltersError.
+        Of another namespace's one the NAME is `namespace/name`. `seen` are names that the broker's events have had;
+        None where who asks may not know them. Raises ObjectNotFoundError without a broker, NotComparedError without the
+        one, TooManyFiltersError.
         """
         kind, _, name = of.partition("/")
         if of and (kind not in _KINDS.values() or not name or name.count("/") > 1):

@@ -59,6 +59,7 @@ from headgate_api.objects.kinds import (
     Metadata,
     Object,
     RbacRole,
+    Reference,
     ResourceQuota,
     RoleBinding,
     Routed,
@@ -236,17 +237,20 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
         causes.extend(filter_value_causes(old.spec.log, new.spec.log))
     if isinstance(old, RoleBinding | ClusterRoleBinding) and isinstance(new, RoleBinding | ClusterRoleBinding):
         causes.extend(role_ref_causes(old, new))
-    if isinstance(old, Routed) and isinstance(new, Routed):
-        before, after = ((obj.spec.broker, obj.spec.broker_ref) for obj in (old, new))
-        if before != after:
-            field = "spec.broker" if new.spec.broker_ref is None else "spec.brokerRef"
-            causes.append(invalid(field, new.broker_key, "field is immutable"))
+    if isinstance(old, Routed) and isinstance(new, Routed) and _broker_of(old) != _broker_of(new):
+        field = "spec.broker" if new.spec.broker_ref is None else "spec.brokerRef"
+        causes.append(invalid(field, new.broker_key, "field is immutable"))
     if isinstance(old, EventType) and isinstance(new, EventType) and old.spec != new.spec:
         detail = "field is immutable: delete the event type and create another one"
         causes.append(invalid("spec", new.spec.type, detail))
     if isinstance(old, Secret) and isinstance(new, Secret):
         causes.extend(secret_change_causes(old, new))
     return tuple(causes)
+
+
+def _broker_of(obj: Routed) -> tuple[str, Reference | None]:
+    """Its broker as it is written: the namespace may not be known yet."""
+    return obj.spec.broker, obj.spec.broker_ref
 
 
 def namespace_causes(metadata: Metadata) -> tuple[Cause, ...]:
