@@ -254,6 +254,8 @@ def test_what_is_not_on_kafka_says_so(deployment: Deployment) -> None:
 
     asyncio.run(over_grpc())
     assert "over-grpc" in ids(stored(deployment.config))
+    with pytest.raises(ApiError, match=r"404.*in Kafka, which knows no chunks"):
+        server.call("GET", f"{server.url}/apis/headgate.dev/v1/chunks")
 
 
 def test_kubectl_writes_and_reads_at_any_server(deployment: Deployment, tmp_path: Path) -> None:
