@@ -151,7 +151,7 @@ def test_triggers_are_listed_as_the_api_has_them(shop: Shop, console: Console) -
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.get_by_role("link", name="invoices")).to_be_visible()
     page.get_by_label("Search names and filters").fill("no such words")
-    expect(page.get_by_text("No trigger is like that")).to_be_visible()
+    expect(page.get_by_text("No trigger matches")).to_be_visible()
 
 
 def test_a_list_follows_what_changes(shop: Shop, console: Console) -> None:

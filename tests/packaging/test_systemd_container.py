@@ -74,13 +74,17 @@ def installed(folder: Path) -> dict[Path, str]:
         f"{units}/probe.service": PROBE_UNIT,
         f"{units}/headgate.service.d/test.conf": EXTRA,
         "/probe.sh": PROBE,
+        "/etc/nsswitch.conf": "passwd: files systemd\ngroup: files systemd\nhosts: files\n",
+        "/etc/hosts": "127.0.0.1 localhost\n",  # not the machine's own name, which Spark must not need
     }
+    masked = [f"{units}/{one}.service" for one in ("systemd-firstboot", "systemd-networkd-wait-online")]
+    for place in masked:
+        texts[place] = ""  # nobody answers its questions, and there is no network to wait for
     bound = {
         home: "/opt/headgate",
         Path(sys.prefix) / "lib": "/opt/headgate/lib",
         REPOSITORY / "src": "/opt/headgate/src",
         REPOSITORY / "examples/systemd/headgate.service": f"{units}/headgate.service",
-        Path("/dev/null"): f"{units}/systemd-firstboot.service",
     }
     for place, text in texts.items():
         file = folder / place.strip("/").replace("/", "-")

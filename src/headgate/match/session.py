@@ -114,6 +114,7 @@ def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, s
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         _CALENDAR,
         f"-Djava.io.tmpdir={scratch}",
+        f"-Duser.home={scratch}",  # a user without an entry has none, and Spark does not start then
         f"-XX:MaxDirectMemorySize={heap_mib}m",
         "-XX:+UseG1GC",
         # What a change of filters takes for a moment goes back to the machine, also while nothing else happens.

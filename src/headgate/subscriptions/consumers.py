@@ -280,10 +280,9 @@ class KeyTurn(Turn):
     def __init__(self, leases: Leases, consumer: str, now_us: int, rules: PullRules) -> None:
         self._leases = leases
         self._consumer = consumer
-        held = {event.key: event.consumer for event in leases if event.consumer and event.due_us > now_us}
-        held.pop(0, None)
-        self._blocked = {key for key, holder in held.items() if holder != consumer}
-        self._own = held.keys() - self._blocked
+        held = [event for event in leases if event.key and event.consumer and event.due_us > now_us]
+        self._blocked = {event.key for event in held if event.consumer != consumer}
+        self._own = {event.key for event in held} - self._blocked
         due = []
         for event in leases:
             if event.due_us > now_us:

@@ -73,7 +73,7 @@ const NotFound = () => html`<${PageHead} title="Not found" /><${Empty} title="Th
 
 function Navigation({ page, namespace, main }) {
   return html`<aside class="side">
-    <a class="skip" href="#" onClick=${(event) => (event.preventDefault(), main.current.focus())}>To the content</a>
+    <a class="skip" href="#" onClick=${(event) => (event.preventDefault(), main.current.focus())}>Skip to the content</a>
     <a class="brand" href=${link(["overview"], { namespace })}><img src="mark.svg" alt="" width="22" height="22" /> Headgate</a>
     <${Namespace} namespace=${namespace} />
     <nav aria-label="Pages">

@@ -46,7 +46,7 @@ export function Brokers({ route }) {
     <${Problem} error=${error} />
     ${data && (data.items.length
       ? html`<${Table} label="Brokers" columns=${COLUMNS} rows=${data.items} keyOf=${(one) => one.uid} isOld=${isOld} />`
-      : html`<${Empty} icon="brokers" title="No broker is like that">A broker is a named entry for events. Create one with <code>headgate apply</code> or <code>kubectl apply</code>.<//>`)}`;
+      : html`<${Empty} icon="brokers" title="No broker matches">A broker is a named entry for events. Create one with <code>headgate apply</code> or <code>kubectl apply</code>.<//>`)}`;
 }
 
 export function BrokerPage({ route }) {

@@ -149,7 +149,7 @@ function Discard({ base, ids, whole, selection, onDone, onClose }) {
     onDone();
   };
   return html`<${Confirm} title=${`Discard ${lettersOf(number)}?`} verb="Discard" onConfirm=${act} onClose=${onClose}>
-    <p>They are gone then, with their events.</p>
+    <p>They are deleted, with their events.</p>
     ${sofar !== null && html`<${Progress} most=${number} value=${sofar} words="discarded" />`}
   <//>`;
 }

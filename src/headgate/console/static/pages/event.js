@@ -41,7 +41,7 @@ const Missing = ({ data, route }) =>
         <p>The log was searched back to ${data.searchedTo}.</p>
         <a class="button" href=${link(["events", ...route.segments], { ...route.query, next: data.next })}>Search on</a>
       <//>`
-    : html`<${Empty} icon="search" title="This event is not in the log">It was never stored, or retention has taken it.<//>`;
+    : html`<${Empty} icon="search" title="This event is not in the log">It was never stored, or it is older than the retention.<//>`;
 
 function Life({ data, namespace, broker, onAfter }) {
   const { event, partition, offset } = data.trace.event;

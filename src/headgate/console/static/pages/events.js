@@ -170,7 +170,7 @@ function Nothing({ full, filter }) {
   const may = useRights(namespace);
   const { data } = useData(name ? objectPath(EVENTING, namespace, "brokers", name) : null);
   if (!full) return html`<${Empty} icon="brokers" title="Choose a broker">Its events are shown as they come.<//>`;
-  if (filter) return html`<${Empty} icon="search" title="No event is like that yet">The server scans every event that comes; those that match are shown here.<//>`;
+  if (filter) return html`<${Empty} icon="search" title="No event matches yet">The server scans every event that comes; those that match are shown here.<//>`;
   return html`<${Empty} icon="events" title="No events yet">
     <p>Events are shown here as soon as somebody sends one.</p>
     ${may("create", "brokers/events", "eventing.knative.dev") && data && html`<${Command} text=${curlOf(data.status?.address?.url)} what="the command that sends an event" />`}

@@ -18,7 +18,7 @@ export function Overview({ route }) {
   const { namespace } = route.query;
   const { data, error } = useData(within(OWN, namespace, "summary"), {}, { everyMs: EVERY_MS });
   useTitle("Overview");
-  return html`<${PageHead} title="Overview" status=${error ? html`<${Status} tone="warn">Not known now<//>` : data && html`<${Status} tone=${data.ready ? "good" : "bad"}>${data.ready ? "Every part is ready" : "Not every part is ready"}<//>`} />
+  return html`<${PageHead} title="Overview" status=${error ? html`<${Status} tone="warn">State not known<//>` : data && html`<${Status} tone=${data.ready ? "good" : "bad"}>${data.ready ? "Every part is ready" : "Not every part is ready"}<//>`} />
     <${Problem} error=${error} />
     ${data && !data.objects.triggers && !data.objects.subscriptions && html`<${FirstSteps} />`}
     ${data && html`<${Numbers} of=${data} namespace=${namespace} /><${Charts} history=${data.history} /><${Attention} of=${data} />${!error && html`<${Parts} parts=${data.parts} />`}`}`;
@@ -69,7 +69,7 @@ const Attention = ({ of: { attention, attentionTotal } }) =>
       ? html`<ul>${grouped(attention).map(([key, members]) => html`<${Fold} key=${key} head=${html`<${Status} tone=${members[0].kind === "DeadLetters" ? "warn" : (toneOf(members[0].severity) ?? "bad")}>${wordsOf(members[0])}<//> <span class="muted">${members.length === 1 ? members[0].name : counted(members.length, nounOf(members[0]))}</span><span class="muted since">${newest(members) && html`<${Ago} time=${newest(members)} />`}</span>`}>
           <ul>${members.map((one) => html`<li key=${`${one.namespace}/${one.name}`}>${place(one) ? html`<a class="name" href=${place(one)}>${one.name}</a>` : html`<span class="name">${one.name}</span>`} <span class="muted">${one.namespace}</span> ${one.message}</li>`)}</ul>
         <//>`)}</ul>`
-      : html`<${Empty} title="Nothing needs you">No condition asks for you, and no dead letter is kept.<//>`}
+      : html`<${Empty} title="Nothing needs attention">Every condition is as it should be, and no dead letter is kept.<//>`}
   <//>`;
 
 const Parts = ({ parts }) =>

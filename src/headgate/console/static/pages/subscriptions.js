@@ -115,9 +115,9 @@ function SubscriptionOverview({ object, stats, consumers }) {
 }
 
 function Consumers({ of }) {
-  if (!of) return html`<p class="muted">Not known here.</p>`;
+  if (!of) return html`<p class="muted">The consumers are not known here.</p>`;
   const columns = [
-    { name: "Consumer", kind: "fill", show: (one) => html`<span class="name">${one.consumer}</span> ${of.lease?.consumer === one.consumer && html`<span class="muted">has the turn</span>`}` },
+    { name: "Consumer", kind: "fill", show: (one) => html`<span class="name">${one.consumer}</span> ${of.lease?.consumer === one.consumer && html`<span class="muted">has the lease</span>`}` },
     { name: "Events", kind: "number", show: (one) => count(one.events) },
     { name: "Oldest", kind: "number", show: (one) => html`<${Ago} time=${one.oldest} />` },
     { name: "Again", kind: "number", show: (one) => count(one.redelivered) },
@@ -154,7 +154,7 @@ function Seek({ path, name, onClose }) {
     <${Problem} error=${error} />
     ${isBusy && html`<p role="status"><progress max=${progress?.eventsTotal || 1} value=${progress?.eventsScanned || 0}></progress> ${counted(progress?.eventsScanned, "event")} scanned</p>`}
     <div class="dialog-actions">
-      ${isBusy ? html`<button type="button" onClick=${() => call("DELETE", `${path}/seek`).catch(setError)}>End the search</button>` : html`<button type="button" onClick=${onClose}>Cancel</button>`}
+      ${isBusy ? html`<button type="button" onClick=${() => call("DELETE", `${path}/seek`).catch(setError)}>Stop the search</button>` : html`<button type="button" onClick=${onClose}>Cancel</button>`}
       <button type="button" class="primary" disabled=${isBusy} onClick=${seek}>Seek</button>
     </div>
   <//>`;

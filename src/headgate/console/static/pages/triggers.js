@@ -50,7 +50,7 @@ export function Triggers({ route }) {
 
 const Nothing = ({ isSearch, canCreate, namespace }) =>
   isSearch
-    ? html`<${Empty} icon="search" title="No trigger is like that">Search for other words, or <button type="button" class="link" onClick=${() => refine({ search: "", state: "" })}>show all</button>.<//>`
+    ? html`<${Empty} icon="search" title="No trigger matches">Search for other words, or <button type="button" class="link" onClick=${() => refine({ search: "", state: "" })}>show all</button>.<//>`
     : html`<${Empty} icon="triggers" title="No triggers yet">
         <p>A trigger says which events of a broker go to which subscriber.</p>
         <p><a class="button" href=${link(["playground"], { namespace })}>Try a filter first</a> ${canCreate && html`<a class="button primary" href=${link(["new-trigger"], { namespace })}>New trigger</a>`}</p>

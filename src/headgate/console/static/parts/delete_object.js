@@ -125,7 +125,7 @@ export function DeleteObject({ object: given, onClose }) {
       const onChoose = () => setChosen(isChosen ? chosen.filter((one) => one !== tie) : [...chosen, tie]);
       return of.length > 0 && html`<${Tied} key=${tie} title=${words(of.length)} of=${of} namespace=${namespace} many=${of.filter(canGo).length} isChosen=${isChosen} onChoose=${onChoose} />`;
     })}
-    ${tied.length > first.length && html`<p>What stays gets nothing from it, and what is sent to it fails.</p>`}
+    ${tied.length > first.length && html`<p>Those that stay get no more events from it, and deliveries to it fail.</p>`}
     ${found && !found.isWhole && html`<p class="muted">More may depend on it: you may not see everything, or there is too much.</p>`}
     ${number > 0 && html`<p role="status"><progress max=${first.length + 1} value=${number}></progress> ${count(number)} of ${count(first.length + 1)}</p>`}
   <//>`;
