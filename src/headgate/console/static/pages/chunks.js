@@ -8,7 +8,7 @@ import { link, refine } from "../router.js";
 import { html, useData, useEffect, useState, useTitle } from "../ui.js";
 
 const PAGE = 50;
-const SKIPPED = { value: "none of its values", time: "the events' times", stored: "when it was stored", offset: "its offsets" };
+const SKIPPED = { value: "it holds none of the values", time: "its events have other times", stored: "it was stored at another time", offset: "it has other offsets" };
 const READ = { unfiltered: "events without a filter value", any: "no value is asked for" };
 
 /** The time of day, with the day where that is not today. */
@@ -30,7 +30,7 @@ const COLUMNS = [
 const FILTER = { name: "Filter", kind: "fill", show: ({ decision }) => decision && html`<${Decision} ...${decision} />` };
 
 function Decision({ read, by, values = [], valuesLeftOut }) {
-  if (!read) return html`<${Status} tone="idle">skipped<//> <span class="muted">by ${SKIPPED[by] ?? by}</span>`;
+  if (!read) return html`<${Status} tone="idle">skipped<//> <span class="muted">${SKIPPED[by] ?? by}</span>`;
   const why = values.length ? html`may hold ${values.map((one) => html`<code key=${one}>${plain(one)}</code> `)}${valuesLeftOut && `and ${count(valuesLeftOut)} more`}` : READ[by] ?? by;
   return html`<${Status} tone="good">read<//> <span class="muted">${why}</span>`;
 }
