@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import json
 import re
@@ -24,6 +25,8 @@ VENDOR = FOLDER / "vendor"
 CONTROL = Path(status.__file__).parent
 LINES_MAX = 4_500
 """Of our own JavaScript: more would be a framework."""
+PAGE_BYTES_MAX = 150_000
+"""Of all scripts and styles together: what a browser loads first, beside the fonts that it keeps."""
 ISSUER = JwtSettings(
     IssuerSettings("https://id.example.com/realms/a", ("headgate-console",)),
     ClaimMappings(ClaimOrExpression("sub", "")),
@@ -92,9 +95,24 @@ def test_every_file_is_served_with_its_type_and_the_headers(client: Client) -> N
 
 def test_a_file_that_has_not_changed_is_not_sent_again(client: Client) -> None:
     tag = client.get("/ui/main.js").headers["etag"]
-    again = client.get("/ui/main.js", headers={"if-none-match": f'"other", W/{tag}'})
+    again = client.get("/ui/main.js", headers={"if-none-match": f'"other", {tag}'})
     assert (again.status_code, again.content) == (304, b"")
     assert client.get("/ui/main.js", headers={"if-none-match": '"other"'}).status_code == 200
+
+
+def test_what_is_text_is_sent_as_gzip_to_those_who_take_it(client: Client) -> None:
+    plain = client.get("/ui/main.js")
+    for accepted in ("gzip", "br;q=1.0, GZIP;q=0.8", "deflate, gzip ; q=1"):
+        packed = client.get("/ui/main.js", headers={"accept-encoding": accepted})
+        assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "accept-encoding")
+        assert gzip.decompress(packed.content) == plain.content
+    for accepted in ("", "br", "gzip;q=0", "gzip; q=0.000", "x-gzipped"):
+        assert "content-encoding" not in client.get("/ui/main.js", headers={"accept-encoding": accepted}).headers
+    font = client.get("/ui/vendor/inter.woff2", headers={"accept-encoding": "gzip"})
+    assert "content-encoding" not in font.headers, "it is packed already"
+    sent = {name: len(file.packed or file.body) for name, file in read_files().items() if "LICENSE" not in name}
+    texts = sum(size for name, size in sent.items() if not name.endswith(".woff2"))
+    assert texts < PAGE_BYTES_MAX
 
 
 @pytest.mark.parametrize("path", ["/ui/none.js", "/ui/../pyproject.toml", "/ui/pages/../main.js", "/ui/pages/none"])

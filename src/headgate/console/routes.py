@@ -6,7 +6,9 @@ own files: an event that holds HTML would stay text even where a page forgot tha
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,9 @@ from headgate_api.errors import InvalidInputError
 PREFIX: Final = "/ui"
 SIGN_IN: Final = "sign-in.json"
 _METHODS: Final = ["GET"]
+_PACKED_PART: Final = 0.9
+"""What is hardly smaller, as a font is, is not worth a browser's work."""
+_REFUSED: Final = re.compile(r"q=0(\.0*)?")
 FOLDER: Final = Path(__file__).parent / "static"
 INDEX: Final = "index.html"
 _TYPES: Final = {
@@ -40,16 +45,19 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """A file as it is sent; its tag has the quotes."""
+    """A file as it is sent, and as gzip where that is smaller; its tag has the quotes."""
 
     body: bytes
+    packed: bytes | None
     media_type: str
     etag: str
 
     @classmethod
     def of(cls, body: bytes, suffix: str) -> StaticFile:
         """A file of these bytes; `suffix` is that of its name, with the dot."""
-        return cls(body, _TYPES[suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+        packed = gzip.compress(body, mtime=0)
+        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        return cls(body, packed if len(packed) < _PACKED_PART * len(body) else None, _TYPES[suffix], tag)
 
 
 def read_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
@@ -125,10 +133,20 @@ class ConsoleRoutes:
         if file is None:
             raise HTTPException(404)
         known = {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}
-        tagged = {**self._headers, "etag": file.etag}
+        # Weak, as the same file has two forms.
+        tagged = {**self._headers, "etag": f"W/{file.etag}", "vary": "accept-encoding"}
         if file.etag in known:
             return Response(status_code=304, headers=tagged)
-        return Response(file.body, headers={**tagged, "content-type": file.media_type})
+        typed = {**tagged, "content-type": file.media_type}
+        if file.packed is not None and takes_gzip(request.headers.get("accept-encoding", "")):
+            return Response(file.packed, headers={**typed, "content-encoding": "gzip"})
+        return Response(file.body, headers=typed)
+
+
+def takes_gzip(accepted: str) -> bool:
+    """Whether a header Accept-Encoding names gzip, and not as what is refused."""
+    codings = (one.replace(" ", "").lower().split(";") for one in accepted.split(","))
+    return any(name == "gzip" and not _REFUSED.fullmatch("".join(rest)) for name, *rest in codings)
 
 
 def headers(issuer: str) -> dict[str, str]:
