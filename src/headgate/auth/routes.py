@@ -402,8 +402,7 @@ def wanted_by_call(method: str, first: bytes | None) -> Attributes:
     except ProtocolError:
         named = ""
     # What is no name of anything is asked for all the same, and refused to who may not have everything.
-    namespace, _, name = named.partition("/")
-    return call.wanted._replace(namespace=namespace, name=name)
+    return call.wanted.on(named)
 
 
 def has_names(method: str) -> bool:

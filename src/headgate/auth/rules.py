@@ -38,6 +38,11 @@ class Attributes(NamedTuple):
         """`brokers/events`."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
+    def on(self, path: str) -> Attributes:
+        """The same on one object, `namespace/name`."""
+        namespace, _, name = path.partition("/")
+        return self._replace(namespace=namespace, name=name)
+
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:

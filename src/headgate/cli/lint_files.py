@@ -36,9 +36,7 @@ def views(documents: Iterable[Document], namespace: str) -> Iterator[dict[str, A
             continue
         try:
             obj = _read(document.value, namespace)
-            brokers[obj.broker_key][f"{obj.kind}/{obj.metadata.path if obj.is_foreign else obj.metadata.name}"] = (
-                _compiled(obj)
-            )
+            brokers[obj.broker_key][f"{obj.kind}/{obj.name_at_broker}"] = _compiled(obj)
         except InvalidInputError as error:
             problems.extend(problems_of(document, error))
     if problems:

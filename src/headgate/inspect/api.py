@@ -120,7 +120,7 @@ class InspectApi:
     async def _lint(self, request: Request) -> Response:
         key, of = _key(Kind.BROKER, request), request.query_params.get("of", "")
         # Who may not read the catalogue learns no name from it.
-        may_see = self._authorizer.allowed(user_of(request), _of(key, CATALOGUE_RIGHT)).allowed
+        may_see = self._authorizer.allowed(user_of(request), CATALOGUE_RIGHT.on(key.path)).allowed
 
         def work() -> LintView:
             return self._lints.read(key, of, self._seen(key) if may_see else None)
@@ -137,7 +137,7 @@ class InspectApi:
         query = request.query_params
         broker = _broker_of(query["broker"]) if query.get("broker") else None
         if broker is not None:
-            check(self._authorizer, user_of(request), _of(broker, _BROKER))
+            check(self._authorizer, user_of(request), _BROKER.on(broker.path))
         partition, before = (_number(query, name, 0, None) for name in ("partition", "before"))
         limit = _number(query, "limit", 1, CHUNKS_SHOWN_MAX) or CHUNKS_SHOWN_MAX
         asked = ChunkQuery(before, limit, query.get("filter", ""))
@@ -229,7 +229,3 @@ def _broker_of(path: str) -> ObjectKey:
     if not (namespace and slash and name) or "/" in name:
         raise InvalidInputError(f"broker names none: {path[:64]!r}", hint="broker=NAMESPACE/NAME")
     return ObjectKey(Kind.BROKER, namespace, name)
-
-
-def _of(broker: ObjectKey, right: Attributes) -> Attributes:
-    return right._replace(namespace=broker.namespace, name=broker.name)

@@ -173,7 +173,7 @@ class Why:
         targets = {target.name: target for target in self._store.snapshot().targets.values() if target.pull is None}
         event = _Asked(found, self._records.of_event(found))
         listed = [
-            (one.metadata.name if not one.is_foreign else one.metadata.path, self._for_list(one, targets, event))
+            (one.name_at_broker, self._for_list(one, targets, event))
             for one in triggers.values()
             if isinstance(one, Trigger)
         ]
@@ -559,18 +559,22 @@ class Tracer:
         event = self._records.of_event(found)
         known, rows = event.attempts, event.rows
         keys = self._store.targets.keys()
-        # What becomes of the event in another namespace is told to those who may look there.
-        foreign = {target for target, key in keys.items() if key.namespace != broker.namespace}
+
+        def is_told(target: int) -> bool:
+            """What becomes of the event in another namespace is told to those who may look there."""
+            key = keys.get(target)
+            return key is None or key.namespace == broker.namespace
+
         matches = []
         for one in rows:
             row, key = one.row, keys.get(one.row.target)
-            if row.target in foreign:
+            if not is_told(row.target):
                 matches.append(MatchTrace(row, key, (), None, None))
                 continue
             attempts = tuple(entry for entry in known if entry.target == row.target)
             pull = one.pull if key is not None and key.kind is Kind.SUBSCRIPTION else None
             matches.append(MatchTrace(row, key, attempts, one.dead_letter, pull))
-        matched = {one.row.target for one in rows} | foreign
-        others = tuple(entry for entry in known if entry.target not in matched)
+        matched = {one.row.target for one in rows}
+        others = tuple(one for one in known if one.target not in matched and is_told(one.target))
         tree = tree_of(self._records.log, found)
         return EventTrace(found, event.is_matched or bool(rows), tuple(matches), tree, others), result

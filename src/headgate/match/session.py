@@ -80,10 +80,11 @@ def start_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.pop("SPARK_HOME", None)  # another installation's jars would not fit this PySpark
     master = master or f"local[{threads}]"
-    if master.startswith("local"):  # else Spark looks up the machine's own name, which need not be known
+    placed: Mapping[str, str] = _OF_A_CLUSTER
+    if master.startswith("local"):
+        placed = {"spark.driver.bindAddress": _HERE, "spark.driver.host": _HERE, "spark.local.dir": str(scratch)}
+        # Else Spark looks up the machine's own name, which need not be known.
         os.environ |= {"SPARK_LOCAL_IP": _HERE, "SPARK_LOCAL_HOSTNAME": "localhost"}
-    here = {"spark.driver.bindAddress": _HERE, "spark.driver.host": _HERE, "spark.local.dir": str(scratch)}
-    placed = here if master.startswith("local") else _OF_A_CLUSTER
     wanted = {**_settings([jar, *more_jars], scratch, heap_mib), **placed, **options}
     conf = SparkConf().setAppName("headgate").setMaster(master).setAll(list(wanted.items()))
     on_interrupt = signal.getsignal(signal.SIGINT)

@@ -380,6 +380,11 @@ class _RoutedObject(ApiObject, frozen=True):
         return self.broker_key.partition("/")[0] != self.metadata.namespace
 
     @property
+    def name_at_broker(self) -> str:
+        """Its own name where its broker's objects are listed: with the namespace where that is not the broker's."""
+        return self.metadata.path if self.is_foreign else self.metadata.name
+
+    @property
     def broker_name(self) -> str:
         """Of its broker, for lists: with the namespace where that is another one."""
         return self.broker_key if self.is_foreign else self.broker_key.partition("/")[2]

@@ -271,9 +271,9 @@ class TriedFilters:
             yield tuple(one.message for one in found)
 
     def _of_broker(self, user: User, broker: str) -> UnseenNames | None:
-        namespace, _, name = broker.partition("/")
-        if not self._authorizer.allowed(user, CATALOGUE._replace(namespace=namespace, name=name)).allowed:
+        if not self._authorizer.allowed(user, CATALOGUE.on(broker)).allowed:
             return None
+        namespace, _, name = broker.partition("/")
         try:
             return UnseenNames(self._seen(ObjectKey(Kind.BROKER, namespace, name)))
         except HeadgateError:  # there is no such broker, or its log cannot be read now

@@ -97,9 +97,9 @@ class Grants:
             case Broker() | Trigger() | Subscription():
                 before = set(self._foreign(old)) if isinstance(old, Broker | Routed) else set()
                 for broker in sorted(set(self._foreign(new)) - before):
-                    self._judge_publish(author, broker)
+                    check(self.authorizer, author, PUBLISH.on(broker))
                 if is_other and isinstance(new, Routed) and new.is_foreign:
-                    check(self.authorizer, author, _of_broker(SUBSCRIBE, new.broker_key))
+                    check(self.authorizer, author, SUBSCRIBE.on(new.broker_key))
 
     def may_subscribe(self, subscriber: str, broker: str) -> bool:
         """Whether one whom `signed` wrote down may have the events of a broker `namespace/name`; by what is known."""
@@ -107,7 +107,7 @@ class Grants:
             user = msgspec.json.decode(subscriber, type=_Subscriber)
         except msgspec.MsgspecError:
             return False
-        return self.authorizer.allowed(User(user.name, user.groups), _of_broker(SUBSCRIBE, broker)).allowed
+        return self.authorizer.allowed(User(user.name, user.groups), SUBSCRIBE.on(broker)).allowed
 
     def judge_create(self, author: User | None, key: ObjectKey) -> None:
         """Lets an apply make what is not there: who may patch may not therefore create, as in Kubernetes."""
@@ -118,7 +118,7 @@ class Grants:
         """Lets somebody send a namespace's events to a URL: to a broker of another one if he may publish there."""
         broker = self.broker_of(url)
         if broker and broker.partition("/")[0] != namespace:
-            self._judge_publish(author, broker)
+            check(self.authorizer, author, PUBLISH.on(broker))
 
     def signed(self, author: User | None, old: Object | None, new: Object) -> Object:
         """The object with its author in Knative's annotations; what a client writes there does not count."""
@@ -182,9 +182,6 @@ class Grants:
             yield referenced_broker(obj.metadata, obj.spec.subscriber)
             yield self.broker_of(destination_uri(obj.metadata, obj.spec.subscriber, url))
 
-    def _judge_publish(self, author: User, broker: str) -> None:
-        check(self.authorizer, author, _of_broker(PUBLISH, broker))
-
     def broker_of(self, url: str | None) -> str:
         """`namespace/name` of the broker of this server that a URL means; empty when it means none."""
         if not url:
@@ -204,11 +201,6 @@ class _Subscriber(msgspec.Struct, frozen=True):
 
     name: str
     groups: tuple[str, ...] = ()
-
-
-def _of_broker(right: Attributes, broker: str) -> Attributes:
-    namespace, _, name = broker.partition("/")
-    return right._replace(namespace=namespace, name=name)
 
 
 def _attributes(verb: str, key: ObjectKey) -> Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -173,9 +173,9 @@ def routed_rows(
         kind, body, broker, subscriber_broker, subscriber, needs, plan_error, never, forbidden, stopped, *report = row
         obj = cast(Routed, decode_stored(Kind(kind), body))
         found = TargetFindings(*report)
-        told = (plan_error, found, stopped)
-        inputs = facts.inputs(obj, broker, subscriber_broker, subscriber, needs, *told, never=bool(never))
-        yield RoutedRow(obj, replace(inputs, is_forbidden=True) if forbidden else inputs)
+        names, told = (broker, subscriber_broker, subscriber), (plan_error, found, stopped)
+        inputs = facts.inputs(obj, *names, needs, *told, never=bool(never), forbidden=bool(forbidden))
+        yield RoutedRow(obj, inputs)
 
 
 def stale_routed(
@@ -231,6 +231,7 @@ class Facts:
         stopped: str = "",
         *,
         never: bool = False,
+        forbidden: bool = False,
     ) -> StatusInputs:
         """The inputs of one object's status; but for the object they are as its row has them."""
         fact = self._broker(broker)
@@ -250,6 +251,7 @@ class Facts:
             found=found,
             stopped=stopped,
             is_never_true=never,
+            is_forbidden=forbidden,
         )
 
     def _problem(self, namespace: str, auths: Iterable[AuthSpec]) -> str:
