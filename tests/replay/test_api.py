@@ -27,8 +27,11 @@ BASE = "/apis/headgate.dev/v1/namespaces/default/replays"
 
 
 class Client:
-    def __init__(self, app: Starlette) -> None:
+    """`broker` is the identity of the broker whose history is asked for."""
+
+    def __init__(self, app: Starlette, broker: str) -> None:
         self._app = app
+        self.broker = broker
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
         sent: list[Any] = []
@@ -51,19 +54,19 @@ async def serving(data: Path) -> AsyncIterator[Client]:
         Admission(store).create(Kind.TRIGGER, trigger("t"))
         Reconciler(store).step()
         routes = Routes()
-        routes.brokers["default/default"] = store.served("default/default")
+        served = routes.brokers["default/default"] = store.served("default/default")
+        assert served is not None
         async with running(data, routes) as work:
             api = ReplaysApi(
                 work.dispatcher.deliveries.replays, ChunkLog(LogDirectory(data / "log", "stop")), store, UrlPolicy()
             )
-            yield Client(Starlette(routes=list(api.routes()), exception_handlers=ERROR_HANDLERS))
+            yield Client(Starlette(routes=list(api.routes()), exception_handlers=ERROR_HANDLERS), served.identity)
 
 
 def test_a_replay_is_begun_shown_listed_and_cancelled(tmp_path: Path, log: EventLog) -> None:
-    log.append([event(n) for n in range(3)])
-
     async def work() -> None:
         async with Subscriber() as subscriber, serving(tmp_path) as client:
+            log.append([event(n) for n in range(3)], broker=client.broker)
             status, made = await client.ask("POST", BASE, {"broker": "default", "url": subscriber.url, "rate": 0.01})
             assert (status, made["state"], made["eventsTotal"]) == (201, "running", 3)
             path = f"{BASE}/{made['id']}"
