@@ -5,7 +5,8 @@
 
 Triggers and events are written as the server's processes write them, before it starts. After its start it matches and
 delivers. Then every request that the pages make is asked again and again, one at a time, on one connection as a browser
-has it. What a page asks at once counts as one: the sum.
+has it. What a page asks at once counts as one: the sum. What lint says of a trigger is a line that comes by itself; the
+first one after a start compares all filters of the broker.
 """
 
 from __future__ import annotations
@@ -161,8 +162,8 @@ def pages(server: Server, events: int, triggers: int) -> dict[str, Page]:
             Ask(f"{trigger}/stats"),
             Ask(f"{OWN}/namespaces/default/deadletters?trigger=t{triggers // 2}&newest=true&limit=5"),
             Ask("/default/default/events?last=20"),
-            Ask(f"{BROKER}/lint?of=Trigger/t{triggers // 2}"),
         ],
+        "Trigger, lint": [Ask(f"{BROKER}/lint?of=Trigger/t{triggers // 2}")],
         "Brokers": [Ask(f"{OWN}/brokerstats?limit=50")],
         "Broker": [Ask(BROKER), Ask(f"{BROKER}/stats")],
         "Subscriptions": [Ask(f"{OWN}/subscriptions?limit=50")],

@@ -304,7 +304,9 @@ def test_an_edit_outlives_a_token(console: Console, canned: Canned) -> None:
 def test_text_that_is_marked_closes_no_window(console: Console) -> None:
     page = console.go("playground")
     page.get_by_role("button", name="Edit events").click()
-    box = page.get_by_label("Events as JSON").bounding_box()
+    text = page.get_by_label("Events as JSON")
+    expect(text).to_be_visible()
+    box = text.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 50, box["y"] + 50)
     page.mouse.down()

@@ -136,6 +136,15 @@ def test_the_colours_are_chosen_and_kept(shop: Shop, visitor: Console) -> None:
     assert page.evaluate(theme) == "dark"
 
 
+def test_a_page_whose_scripts_do_not_come_can_be_asked_for_again(shop: Shop, visitor: Console) -> None:
+    visitor.sign_in(shop.viewer)
+    visitor.page.route("**/pages/brokers.js", lambda route: route.abort(), times=1)
+    page = visitor.go("brokers")
+    expect(page.get_by_role("alert")).to_contain_text("this page has not come")
+    page.get_by_role("button", name="Load the page again").click()
+    visitor.title("Sign in")
+
+
 # --- triggers and brokers -------------------------------------------------------------------------
 
 
@@ -350,6 +359,7 @@ def test_the_playground_shows_what_a_transform_changes(shop: Shop, console: Cons
     text.fill('{"type": "seen"}')
     expect(changes).to_be_visible()
     page.get_by_role("button", name="Make this a trigger").click()
+    console.title("New trigger")
     expect(page.get_by_label("Transform")).to_have_value('{"type": "seen"}')
 
 

@@ -1,44 +1,34 @@
 /** The frame around every page: navigation, namespace, user, colours, help. */
 import { PAGES } from "./keyboard.js";
-import { Ago, Dialog, Empty, Icon, PageHead } from "./parts/basics.js";
-import { Brokers, BrokerPage } from "./pages/brokers.js";
-import { Catalogue } from "./pages/catalogue.js";
-import { Chunks } from "./pages/chunks.js";
-import { DeadLetters } from "./pages/dead_letters.js";
-import { EventPage } from "./pages/event.js";
-import { Events } from "./pages/events.js";
-import { NewBroker, NewSubscription, NewTrigger } from "./pages/new_object.js";
-import { Overview } from "./pages/overview.js";
-import { Playground } from "./pages/playground.js";
+import { Ago, Dialog, Empty, Icon, PageHead, Problem } from "./parts/basics.js";
 import { SignIn } from "./pages/sign_in.js";
-import { Subscriptions, SubscriptionPage } from "./pages/subscriptions.js";
-import { TriggerPage } from "./pages/trigger.js";
-import { Triggers } from "./pages/triggers.js";
 import { go, link, parse, refine, useRoute } from "./router.js";
 import { signOut } from "./sign_in.js";
 import { set, useStore } from "./store.js";
 import { chooseTheme, nextTheme } from "./theme.js";
-import { html, useEffect, useRef } from "./ui.js";
+import { html, useEffect, useRef, useState } from "./ui.js";
 
-/** Which page is shown for a path: by its first segment and the number of further ones. */
-const VIEWS = {
-  "overview/0": Overview,
-  "playground/0": Playground,
-  "events/0": Events,
-  "events/3": EventPage,
-  "triggers/0": Triggers,
-  "triggers/2": TriggerPage,
-  "new-trigger/0": NewTrigger,
-  "brokers/0": Brokers,
-  "brokers/2": BrokerPage,
-  "new-broker/0": NewBroker,
-  "subscriptions/0": Subscriptions,
-  "subscriptions/2": SubscriptionPage,
-  "new-subscription/0": NewSubscription,
-  "dead-letters/0": DeadLetters,
-  "catalogue/0": Catalogue,
-  "chunks/0": Chunks,
+/** By the first segment of a path and the number of further ones: a page's module, and its name there. */
+const PLACES = {
+  "overview/0": ["overview", "Overview"],
+  "playground/0": ["playground", "Playground"],
+  "events/0": ["events", "Events"],
+  "events/3": ["event", "EventPage"],
+  "triggers/0": ["triggers", "Triggers"],
+  "triggers/2": ["trigger", "TriggerPage"],
+  "new-trigger/0": ["new_object", "NewTrigger"],
+  "brokers/0": ["brokers", "Brokers"],
+  "brokers/2": ["brokers", "BrokerPage"],
+  "new-broker/0": ["new_object", "NewBroker"],
+  "subscriptions/0": ["subscriptions", "Subscriptions"],
+  "subscriptions/2": ["subscriptions", "SubscriptionPage"],
+  "new-subscription/0": ["new_object", "NewSubscription"],
+  "dead-letters/0": ["dead_letters", "DeadLetters"],
+  "catalogue/0": ["catalogue", "Catalogue"],
+  "chunks/0": ["chunks", "Chunks"],
 };
+/** Modules of pages that have been shown. */
+const MODULES = new Map();
 const WIDE = { "new-broker": "brokers", "new-subscription": "subscriptions", "new-trigger": "triggers", chunks: "events" };
 
 export function Shell() {
@@ -55,7 +45,6 @@ export function Shell() {
     if (document.activeElement === document.body) main.current?.focus({ preventScroll: true });
   }, [place]);
   if (mustSignIn && !user) return html`<${SignIn} />`;
-  const View = VIEWS[`${route.page}/${route.segments.length}`] ?? NotFound;
   // Where a token has expired, the page waits behind: what its user has written is not lost. Another user gets his own.
   return html`${mustSignIn && html`<${SignIn} />`}
     <div class="shell" key=${user} hidden=${mustSignIn}>
@@ -64,6 +53,24 @@ export function Shell() {
     </div>
     <div class="notice" role="status">${notice?.text}</div>
     ${isHelpOpen && html`<${Help} />`}`;
+}
+
+/** The page of a route. Its module comes when it is shown for the first time. */
+function View({ route }) {
+  const [file, name] = PLACES[`${route.page}/${route.segments.length}`] ?? [];
+  const [module, setModule] = useState(MODULES.get(file));
+  const [failed, setFailed] = useState(false);
+  useEffect(() => {
+    if (!file || module) return;
+    const take = (come) => (MODULES.set(file, come), setModule(come));
+    import(`./pages/${file}.js`).then(take, () => setFailed(true));
+  }, []);
+  if (!file) return html`<${NotFound} />`;
+  if (failed) {
+    const error = { message: "the server does not answer: this page has not come", hint: "is it running?" };
+    return html`<${Problem} error=${error}><button type="button" onClick=${() => location.reload()}>Load the page again</button><//>`;
+  }
+  return module && html`<${module[name]} route=${route} />`;
 }
 
 const Silence = ({ since }) =>
