@@ -768,8 +768,10 @@ CIRCUIT_PAUSE_S_MAX: Final = 30.0
 """Pause of an open circuit: doubles while nobody answers; what a target that came back may wait at most."""
 EVENT_CACHE_BYTES_MAX: Final = 32 << 20
 """Decoded events kept for further targets."""
-VIEW_KEPT_BYTES_MAX: Final = 64 << 10
-"""Data of an event whose parsed form is kept with it; of larger ones only the last one's is."""
+VIEWS_KEPT_MAX: Final = 64
+"""Parsed events that are kept for the filters and transforms of further targets; each takes fifty times its data."""
+VIEW_KEPT_BYTES_MAX: Final = 16 << 10
+"""Data of an event whose parsed form is kept; of larger ones only the last one's is."""
 CACHED_PAGES_S: Final = 30.0
 """Events whose rows came within this time are read on the event loop: the page cache has them from the matcher."""
 RESPONSE_BYTES_MAX: Final = EVENT_BYTES_MAX + (64 << 10)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
+from headgate.delivery.events import SharedEvent
 from headgate.objects.kinds.routing import Target
+from headgate_api import limits
 from headgate_api.event.json_format import decode_batch
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until
@@ -38,6 +41,14 @@ def test_only_who_wants_it_gets_another_event(tmp_path: Path, log: EventLog) -> 
             assert sorted(said(request)[2]["n"] for request in other.requests) == list(range(20))
 
     run(test())
+
+
+def test_parsed_events_are_not_kept_with_all_events() -> None:
+    events = [SharedEvent("b", event(n, data=b'{"n":%d}' % n), 1) for n in range(3 * limits.VIEWS_KEPT_MAX)]
+    large = [SharedEvent("b", event(n, data=b"%%%d" % n * limits.VIEW_KEPT_BYTES_MAX), 1) for n in range(3)]
+    views = [weakref.ref(one.view) for one in events + large]
+    assert [one.view for one in events[-9:]] == [one() for one in views[-12:-3]]
+    assert sum(one() is not None for one in views) == limits.VIEWS_KEPT_MAX + 1
 
 
 def test_a_batch_holds_what_is_made_and_is_tried_again_with_it(tmp_path: Path, log: EventLog) -> None:

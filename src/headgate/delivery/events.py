@@ -103,7 +103,7 @@ class EventGoneError(UnavailableError):
 class SharedEvent:
     """An event on its way to any number of targets; `broker` is an identity, `root` its ancestor, or itself."""
 
-    __slots__ = ("_json", "_view", "_wire", "append_time_us", "broker", "event", "root", "size_bytes")
+    __slots__ = ("_json", "_wire", "append_time_us", "broker", "event", "root", "size_bytes")
 
     def __init__(self, broker: str, event: Event, append_time_us: int, root: str = "") -> None:
         self.broker = broker
@@ -115,7 +115,6 @@ class SharedEvent:
         self.size_bytes = _OVERHEAD_BYTES + len(event.data or b"") + sum(map(len, texts))
         self._wire: Wire | None = None
         self._json: Wire | None = None
-        self._view: EventView | None = None
 
     @property
     def wire(self) -> Wire:
@@ -136,18 +135,17 @@ class SharedEvent:
 
     @property
     def view(self) -> EventView:
-        """The event as filters see it; of large ones the last alone is kept: a view takes fifty times the data."""
-        if len(self.event.data or b"") > limits.VIEW_KEPT_BYTES_MAX:
-            return _large_view(self)
-        if self._view is None:
-            self._view = EventView(self.event, self.append_time_us)
-        return self._view
+        """The event as filters see it: kept for the rows of an event, which come one after the other."""
+        is_large = len(self.event.data or b"") > limits.VIEW_KEPT_BYTES_MAX
+        return _large_view(self) if is_large else _view(self)
 
 
-@lru_cache(1)
-def _large_view(shared: SharedEvent) -> EventView:
-    """Rows of one event come one after the other, target by target: they share it."""
+def _view_of(shared: SharedEvent) -> EventView:
     return EventView(shared.event, shared.append_time_us)
+
+
+_view = lru_cache(limits.VIEWS_KEPT_MAX)(_view_of)
+_large_view = lru_cache(1)(_view_of)
 
 
 class Events(Protocol):

@@ -344,12 +344,19 @@ class Expression:
         except _EVALUATION_ERRORS as error:
             raise EvaluationError(plain(str(error))) from None
 
-    def value(self, activation: Activation) -> Any:  # noqa: ANN401 - whatever the expression makes
-        """The value in Python, with `datetime`, `timedelta` and `bytearray` in it; EvaluationError for an error."""
+    def taken(self, activation: Activation) -> Any:  # noqa: ANN401 - whatever the expression makes
+        """What `TAKEN`, which is the whole expression, is given; EvaluationError for an error.
+
+        It is in Python, with `datetime`, `timedelta` and `bytearray` in it.
+        """
         try:
-            return _plain(self._evaluated(activation))
+            result = self._evaluated(activation)
+            if result.type() == _ERROR:
+                raise EvaluationError(plain(str(result.value())))
         except _EVALUATION_ERRORS as error:
             raise EvaluationError(plain(str(error))) from None
+        value, EVALUATED.taken = EVALUATED.taken, ABSENT
+        return value
 
     def show(self, activation: Activation) -> Shown:
         """Evaluates on one event, for people. Never raises."""
@@ -457,21 +464,6 @@ def _shown(result: _cel.Value, depth: int) -> str:
             return f'duration("{value.total_seconds():g}s")'
         case _:
             return f"{value}u" if kind == "uint" else str(value)
-
-
-def _plain(result: _cel.Value) -> Any:  # noqa: ANN401 - whatever the expression makes
-    """A result, or an item of one, in Python; the type of each is looked at first: a null has no value."""
-    kind = result.type().name()
-    if kind == "NULL":
-        return None
-    value = result.value()
-    if type(value) is dict:
-        return {key: _plain(item) for key, item in value.items()}
-    if type(value) is list:
-        return [_plain(item) for item in value]
-    if kind == "ERROR":
-        raise EvaluationError(plain(value))
-    return value
 
 
 def _key(key: object) -> str:

@@ -211,12 +211,7 @@ def program(cel_text: str) -> Program:
     expression = compile_expression(cel_text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
     tree = expression.tree()
     resolved = resolve(tree)
-    return Program(cel_text if resolved == tree else unparse(resolved), *evaluated_form(expression, tree, resolved))
-
-
-def evaluated_form(expression: Expression, tree: Node, resolved: Node) -> tuple[Expression, Node]:
-    """An expression and its tree, which is resolved to another, as cel-cpp evaluates them: they mean the same."""
     evaluated = data_at_hand(resolved)
-    if evaluated == tree:
-        return expression, evaluated
-    return compile_expression(unparse(evaluated), characters_max=2 * FILTER_CANONICAL_CHARACTERS_MAX), evaluated
+    if evaluated != tree:
+        expression = compile_expression(unparse(evaluated), characters_max=2 * FILTER_CANONICAL_CHARACTERS_MAX)
+    return Program(cel_text if resolved == tree else unparse(resolved), expression, evaluated)

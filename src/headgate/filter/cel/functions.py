@@ -223,13 +223,14 @@ CESQL_FUNCTIONS: Final[tuple[Function, ...]] = (
 # the evaluation has left it.
 
 ABSENT: Final = object()
-"""Stands for data that there is none of."""
+"""Stands for what there is none of."""
 
 
 class _Evaluated(threading.local):
-    """The event that this thread evaluates a filter on."""
+    """The data of the event that this thread evaluates an expression on, and the value that `TAKEN` was given."""
 
     data: object = ABSENT
+    taken: Any = ABSENT
 
 
 EVALUATED: Final = _Evaluated()
@@ -368,11 +369,23 @@ def _within(value: object, network: str) -> bool:
         return False
 
 
+# --- values that are no boolean -------------------------------------------------------------------
+
+TAKEN: Final = "value.taken"
+"""Keeps its argument for who evaluates: cel-cpp hands it over in Python as a whole, a result only piece by piece."""
+
+
+def _taken(value: object) -> bool:
+    EVALUATED.taken = value
+    return True
+
+
 FUNCTIONS: Final[tuple[Function, ...]] = (
     *CESQL_FUNCTIONS,
     Function("ip.within", (CelType.DYN, CelType.STRING), CelType.BOOL, _within),
     Function("jms.number", (CelType.DYN,), CelType.DOUBLE, _number),
     Function("jms.divide", (CelType.DOUBLE, CelType.DOUBLE), CelType.DOUBLE, _divide),
     *JSON_FUNCTIONS,
+    Function(TAKEN, (CelType.DYN,), CelType.BOOL, _taken),
 )
 """Every function there is; names are `<subject>.<function>` and never change meaning, canonical texts hold them."""
