@@ -630,7 +630,7 @@ MATCH_OVERLAY_ROWS_MAX: Final = 4_096
 """Rows of changed filters that stand over the broadcast table; above it, or half of the table, it is broadcast anew."""
 JVM_HEAP_MIB: Final = 2_048
 """The matcher's heap: the broadcast table of 100,000 filters, twice during a takeover, leaves most of it free."""
-JVM_GC_S: Final = 10.0
+JVM_GC_S: Final = 60.0
 """How often the JVM collects garbage when it had no other reason to: memory that churn took is given back."""
 JVM_RETAINED_MAX: Final = 20
 """Ended jobs, stages, tasks and queries that Spark remembers; Headgate uses none of them."""
@@ -638,8 +638,8 @@ REAL_TIME_BATCH_S: Final = 24 * 3_600
 """One real-time batch. A boundary between two would break the run's connections, so no run may live as long."""
 RUN_AGE_S_MAX: Final = REAL_TIME_BATCH_S - 3_600
 """A run this old is replaced by another of the same generation: an hour is left for that to succeed."""
-MATCH_POLL_S: Final = 0.05
-"""How often the matcher polls for changed filters and a stop; the dispatcher's messages wake it at once."""
+MATCH_POLL_S: Final = 0.25
+"""How often the matcher looks for a stop; a commit to the objects and a message of a dispatcher wake it at once."""
 MATCH_QUIET_S_MIN: Final = 0.01
 MATCH_QUIET_S_MAX: Final = 0.1
 """Changed filters are taken up when they have been quiet for as long as taking up the last ones took, between these: a
