@@ -137,7 +137,10 @@ final class KeySpec {
     if (known == null) {
       known = parse(number, written);
     }
-    known.used = parsed;
+    int now = parsed;
+    if (known.used != now) { // threads that write to what all read wait for each other
+      known.used = now;
+    }
     return known;
   }
 
