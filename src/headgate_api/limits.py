@@ -1140,6 +1140,12 @@ REBALANCE_DRAIN_S_MAX: Final = 3.0
 """Attempts in flight to targets of a partition that goes to another dispatcher may end within this."""
 REBALANCE_S_MAX: Final = 30.0
 """Until a partition that goes is given up: over it the dispatcher ends, as it cannot say what it still does."""
+SERVER_PASS_S: Final = 86_400.0
+"""How often a server writes anew by what others know it: Kafka forgets that after 7 days, by default."""
+SERVER_PASS_CHECKS_MAX: Final = 16
+"""Requests that wait until Kafka has said whether a server makes them: anybody may ask."""
+WINDOW_TAKEOVERS_MAX: Final = 4
+"""Partitions whose windows a front reads beside each other: reading is work for the processor."""
 ELECTION_SESSION_S: Final = 6.0
 """A process that leads and is silent for so long leads no more: the shortest session that brokers admit by default."""
 MATCHER_YIELD_S: Final = 15.0
