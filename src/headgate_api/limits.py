@@ -261,8 +261,8 @@ DEDUPLICATION_WINDOW_S_MIN: Final = 1.0
 DEDUPLICATION_WINDOW_S_MAX: Final = 86_400.0
 """A broker's window for events that come again: as long as a start may have to read."""
 DEDUPLICATION_EVENTS_MAX: Final = 10_000_000
-"""Events that a front knows for it, some 400 MB. Above that, an event may be stored twice, which its broker's status
-says."""
+"""Events that a front knows for it, some 400 MB; on Kafka all fronts together. Above that, an event may be stored twice,
+which its broker's status says."""
 DEDUPLICATION_SWEEP_S: Final = 1.0
 """Where it is full, how long after a search for those that are over the next one begins."""
 
@@ -1142,6 +1142,12 @@ REBALANCE_DRAIN_S_MAX: Final = 3.0
 """Attempts in flight to targets of a partition that goes to another dispatcher may end within this."""
 REBALANCE_S_MAX: Final = 30.0
 """Until a partition that goes is given up: over it the dispatcher ends, as it cannot say what it still does."""
+SERVER_PASS_S: Final = 86_400.0
+"""How often a server writes anew by what others know it: Kafka forgets that after 7 days, by default."""
+SERVER_PASS_CHECKS_MAX: Final = 16
+"""Requests that wait until Kafka has said whether a server makes them: anybody may ask."""
+WINDOW_TAKEOVERS_MAX: Final = 4
+"""Partitions whose windows a front reads beside each other: reading is work for the processor."""
 ELECTION_SESSION_S: Final = 6.0
 """A process that leads and is silent for so long leads no more: the shortest session that brokers admit by default."""
 MATCHER_YIELD_S: Final = 15.0

@@ -16,7 +16,7 @@ from headgate.backend.kafka.scan import EventPage, KafkaLog, read_pages
 from headgate.backend.kafka.topics import Admin, wanted_topics
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import event_commit
-from headgate.ingress.partitions import EmbeddedAppender, EventAppender
+from headgate.ingress.partitions import EventAppender, PartitionedAppender
 from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
@@ -75,7 +75,7 @@ class EmbeddedStore:
         self._close_writers()  # a partition has one
         numbers = range(PARTITIONS)
         self._writers = [PartitionWriter(self._log.partition(number), EVENT_SCHEMA) for number in numbers]
-        return EmbeddedAppender([event_commit(writer) for writer in self._writers])
+        return PartitionedAppender([event_commit(writer) for writer in self._writers])
 
     def reader(self, partition: int, start: int = 0) -> EventReader:
         self._readers.append(reader := EmbeddedReader(self._log.partition(partition), start))

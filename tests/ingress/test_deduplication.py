@@ -93,7 +93,7 @@ def test_another_source_or_broker_has_other_events(log: Log) -> None:
 def test_the_text_of_an_event_is_no_other_events() -> None:
     texts = [("a", "b c"), ("a b", "c"), ("a b c", "")]
     writer = DeduplicatingWriter(_Nowhere(), clock_us=Clock())
-    rows = [row for source, id_ in texts for row in writer._rows(chunk(id_, source=source).batch, WINDOWS)]
+    rows = [row for source, id_ in texts for row in writer._hashed([(BROKER, source, id_)], WINDOWS)]
     assert len({hash_ for _, hash_ in rows}) == 3
 
 

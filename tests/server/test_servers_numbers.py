@@ -16,6 +16,7 @@ from clusters.kafka import Kafka
 
 from headgate.backend.kafka.server_numbers import NumbersWriter, hear_numbers
 from headgate.backend.kafka.topics import Admin
+from headgate.objects.store.quota_usage import LACKING, QuotaBoard
 from headgate.observe.history import Snapshot, Sums
 from headgate.server.processes.kafka.numbers import ServerNumbers, ServersNumbers, tell_numbers
 from headgate.server.summary import PartView
@@ -33,13 +34,16 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.now = 1_000.0
-        settings = Settings(data=folder, listen="127.0.0.1:8080", grpc="off", kafka="127.0.0.1:1", role="front,control")
-        self.numbers = ServersNumbers(settings, lambda: self.now)
+        own = {"listen": "127.0.0.1:8080", "grpc": "off", "kafka": "127.0.0.1:1", "role": "front,control"}
+        self.settings = Settings(data=folder, **own)
+        self.numbers = ServersNumbers(self.settings, lambda: self.now)
 
-    def tell(self, server: str, received: float, *, ready: bool = True) -> None:
+    def tell(self, server: str, received: float, *, ready: bool = True, lacking: str = "") -> None:
         counted = Snapshot(self.now, Sums(received), {"a": Sums(received)}, {"a/x": received})
         parts = [PartView("front-0", ready, "", server)]
-        self.numbers.hear(server, msgspec.msgpack.encode(ServerNumbers(parts, counted)), self.now)
+        self.numbers.hear(
+            server, msgspec.msgpack.encode(ServerNumbers(parts, counted, {lacking: 2} if lacking else {})), self.now
+        )
 
     def parts(self) -> dict[str, list[tuple[str, bool]]]:
         found: dict[str, list[tuple[str, bool]]] = {}
@@ -67,6 +71,18 @@ def test_what_servers_tell_is_known(world: World) -> None:
     assert list(parts) == [OWN, THIRD, OTHER]
     assert [name for name, _ in parts[OWN]] == ["control", "front-0"]
     assert (parts[OTHER], parts[THIRD]) == ([("front-0", True)], [("front-0", False)])
+
+
+def test_a_window_that_is_incomplete_anywhere_is_known_until_its_server_says_no_more(world: World) -> None:
+    front = QuotaBoard(world.settings.usage_directory, "front-0")
+    world.tell(OTHER, 1.0, lacking="a/x")
+    world.tell(THIRD, 1.0, lacking="a/x")
+    front.exchange({LACKING: {"a/y": 1}})
+    assert world.numbers.usage() == {LACKING: {"a/x": 4, "a/y": 1}}
+    world.tell(OTHER, 1.0)
+    world.tell(THIRD, 1.0)
+    front.exchange({})
+    assert not world.numbers.usage()[LACKING]
 
 
 def test_its_own_numbers_are_not_those_that_it_has_told(world: World) -> None:

@@ -6,6 +6,9 @@ What a single role does is tested in `tests/backend` and `tests/server`; here no
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 import urllib.request
 import uuid
 from collections import Counter
@@ -21,7 +24,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.backend.config import ClusterConfig, SourceConfig, SparkConfig
 from headgate.backend.kafka.topics import Admin
-from headgate.testing.server import Object, Server, condition
+from headgate.testing.server import Object, Server, condition, parts_of
+from headgate_api.errors import HeadgateError
+from headgate_api.event.model import Event
 from headgate_client.sync import Client
 from tests.backend.contract import PARTITIONS
 from tests.backend.outbox_stream import outbox_config
@@ -29,8 +34,9 @@ from tests.commands import told
 from tests.support import eventually, times
 from tests.system.keeping import EVENTS as EVENTS_REFUSED
 from tests.system.keeping import Keeping
-from tests.system.publishing import Publisher
+from tests.system.publishing import Publisher, broker
 from tests.system.subscriber import Subscriber
+from tests.system.test_publish_once import is_accepted, post, stored
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -178,6 +184,9 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka(deployment: Deploym
     what_became_of_events_is_told_by_every_server(deployment)
     filters_are_counted_over_stored_events_by_every_server(deployment)
     deliveries_are_counted_by_every_server(deployment)
+    repeats_are_known_by_every_server(deployment)
+    if killed:
+        an_owner_that_stood_still_stores_nothing_again(deployment)
     pulling.consume_in_the_background(expected=len([*pulled(range(2 * EVENTS + 20))]))
 
     expired = {"expirytime": "2020-01-01T00:00:00Z"}
@@ -391,6 +400,45 @@ def numbers_are_those_of_all_servers(deployment: Deployment, server: Server) -> 
         return next(int(item["stats"]["received"]) for item in items if item["name"] == "default")
 
     eventually(lambda: counted() >= EVENTS, "what both servers have stored")
+
+
+def repeats_are_known_by_every_server(deployment: Deployment) -> None:
+    """Of a broker that stores an event once, also over kill -9 of the front that writes its partition."""
+    server, other = deployment.server, deployment.other
+    broker(server, "once", {"deduplication": {"window": "PT10M"}})
+    ids = [f"once-{number}" for number in range(12)]
+    places = {one: until_accepted(other, one) for one in ids}
+    assert len({str(place).partition(":")[0] for place in places.values()}) == PARTITIONS
+    assert {one: post(server, one).position for one in ids} == places
+    batch = post(other, *ids[:5], "once-new", "once-new")
+    assert (batch.status, batch.duplicates, batch.position) == (202, 6, None)
+    with Client(server.grpc) as client:
+        client.publish("once", [Event("1.0", one, "/s", "t") for one in (*ids[5:], "once-newer")])
+        with pytest.raises(HeadgateError, match="numbered"), client.producer("once", name="p") as producer:
+            producer.send(Event("1.0", "once-numbered", "/s", "t"))
+    os.kill(parts_of(server.pid)["front-0"], signal.SIGKILL)
+    for each in (other, server):
+        assert {one: until_accepted(each, one) for one in ids} == places
+    assert stored(server).keys() == {*ids, "once-new", "once-newer"}
+
+
+def an_owner_that_stood_still_stores_nothing_again(deployment: Deployment) -> None:
+    server, other = deployment.server, deployment.other
+    front = parts_of(other.pid)["front-0"]
+    os.kill(front, signal.SIGSTOP)
+    ids = [f"still-{number}" for number in range(12)]
+    places = {one: until_accepted(server, one) for one in ids}  # of the other's partitions, once they are ours
+    os.kill(front, signal.SIGCONT)
+    for each in (other, server):
+        assert {one: until_accepted(each, one) for one in ids} == places
+    assert stored(server).keys() >= {*ids}
+
+
+def until_accepted(server: Server, one: str) -> str | None:
+    """Sends an event as a producer does; where it is."""
+    while not is_accepted(server, one):
+        time.sleep(0.1)
+    return post(server, one).position
 
 
 def asked(server: Server, command: str, *arguments: str) -> Object:

@@ -1,4 +1,7 @@
-"""A broker that stores an event once does so on a real server of two fronts: over HTTP and gRPC, whatever is killed."""
+"""A broker that stores an event once does so on a real server of two fronts: over HTTP and gRPC, whatever is killed.
+
+`test_kafka_deployment.py` has the same on Kafka.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import threading
 import time
 import urllib.request
@@ -14,10 +18,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from clusters.kafka import Kafka
 
+from headgate.backend.config import ClusterConfig
+from headgate.backend.kafka.topics import Admin
 from headgate.testing.server import ApiError, Server, condition, parts_of
 from headgate_api.event.model import Event
 from headgate_client.sync import Client
+from tests.backend.stores import kafka_config
+from tests.certificates import Authority
 from tests.support import eventually
 from tests.system.publishing import broker
 
@@ -42,13 +51,13 @@ class Answer:
         self.position = answer.headers.get("headgate-position")
 
 
-def post(server: Server, *ids: str, **extensions: str) -> Answer:
+def post(server: Server, *ids: str, secure: ssl.SSLContext | None = None, **extensions: str) -> Answer:
     """On a connection of its own: whichever front takes it."""
     events = [{"specversion": "1.0", "id": one, "source": "/s", "type": "t"} | extensions for one in ids]
     body, kind = (events[0], "") if len(ids) == 1 else (events, "-batch")
     headers = {"content-type": f"application/cloudevents{kind}+json"}
     request = urllib.request.Request(f"{server.url}/default/once", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=30, context=secure) as answer:
         return Answer(answer)
 
 
@@ -126,3 +135,43 @@ def is_accepted(server: Server, one: str) -> bool:
         return post(server, one).status == 202
     except (OSError, http.client.HTTPException):
         return False
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_servers_on_kafka_pass_on_what_clients_with_certificates_send(kafka: Kafka, tmp_path: Path) -> None:
+    """Where every client must have one: a server shows its own, and judges for the other one."""
+    config = kafka_config(kafka.bootstrap, f"p{time.monotonic_ns()}.")
+    Admin(config).create_missing()
+    (tmp_path / "headgate.yaml").write_text(ClusterConfig(kafka=config).model_dump_json())  # JSON is YAML
+    authority = Authority(tmp_path)
+    own, client = authority.issue("server", ("127.0.0.1",)), authority.issue("ada", groups=("system:masters",))
+    given = {
+        "--config": tmp_path / "headgate.yaml",
+        "--tls-cert": own.certificate,
+        "--tls-key": own.key,
+        "--tls-ca": authority.path,
+        "--tls-client-ca": authority.path,
+    }
+    arguments = tuple(str(one) for pair in given.items() for one in pair)
+    secure, log = authority.context(client), tmp_path / "server.log"
+    servers = [
+        Server(tmp_path / role, arguments=(*arguments, "--role", role), secure=secure, log=log)
+        for role in ("control,front", "front")
+    ]
+    with servers[0] as one, servers[1] as two:
+        one.create("brokers", "default", "once", {"deduplication": {"window": "PT10M"}})
+
+        def answered(server: Server, id_: str) -> Answer | None:
+            try:
+                return post(server, id_, secure=secure)
+            except OSError:
+                return None
+
+        first = {one_id: eventually(lambda id_=one_id: answered(one, id_)) for one_id in IDS}
+        again = {one_id: eventually(lambda id_=one_id: answered(two, id_)) for one_id in IDS}
+        assert {id_: answer.position for id_, answer in first.items()} == {
+            id_: answer.position for id_, answer in again.items()
+        }
+        assert {answer.duplicates for answer in again.values()} == {1}
+    assert "pass-refused" not in log.read_text()

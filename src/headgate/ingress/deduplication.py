@@ -22,7 +22,7 @@ import structlog
 
 from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
-from headgate.log.group_commit import Appender, Sifted
+from headgate.log.group_commit import Sifted
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, wall_clock_us
 from headgate.observe.metrics import DEDUPLICATION_FORGOTTEN, DEDUPLICATION_KNOWN
@@ -99,14 +99,18 @@ class KnownEvents:
         self.sweep(before_us, len(self._shards))
 
 
-class ChunkWriter(Appender, Protocol):
+class ChunkWriter(Protocol):
     """What deduplication needs of a partition's writer, which itself leaves nothing out."""
 
     @property
     def append_time_us(self) -> int:
         """Of the newest chunk."""
 
-    def append(self, chunk: Encoded) -> int: ...
+    def append(self, chunk: Encoded) -> int | Sequence[int]:
+        """Stores a chunk durably; returns the offset of its first record, the others follow, or that of each."""
+
+    def probe(self) -> None:
+        """See `Appender`."""
 
 
 class DeduplicatingWriter:
@@ -148,22 +152,23 @@ class DeduplicatingWriter:
     def append(self, chunk: Encoded) -> int | Sifted:
         """Stores what is new in a chunk; as `PartitionWriter.append`, and `Sifted` where something was not new."""
         if not chunk.windows:
-            return self._writer.append(chunk)
-        rows = self._rows(chunk.batch, chunk.windows)
+            return _answer(self._writer.append(chunk))
+        rows = self._hashed(_names(chunk.batch), chunk.windows)
         places = self._places(rows, chunk.windows)
         is_new = [place is None for place in places]
         count = sum(is_new)
         if 0 < count < len(rows):
             chunk = _without(chunk, is_new)
-        first = self._writer.append(chunk) if count else 0
+        stored = self._writer.append(chunk) if count else 0
+        new = range(stored, stored + count) if isinstance(stored, int) else stored
         if count:
-            self._learn(itertools.compress(rows, is_new), first, self._writer.append_time_us, chunk.windows)
+            self._learn(itertools.compress(rows, is_new), new, self._writer.append_time_us, chunk.windows)
         if count == len(rows):
-            return first
+            return _answer(stored)
         for broker, times in Counter(row[0] for row, new in zip(rows, is_new, strict=True) if not new).items():
             DEDUPLICATION_KNOWN.labels(path_of(broker)).inc(times)
-        numbers = itertools.count(first)
-        offsets = [next(numbers) if place is None else place if place >= 0 else first + ~place for place in places]
+        numbers = iter(new)
+        offsets = [next(numbers) if place is None else place if place >= 0 else new[~place] for place in places]
         return Sifted(offsets, [not new for new in is_new])
 
     def recover(self, partition: Partition, windows: Mapping[str, int]) -> None:
@@ -176,25 +181,36 @@ class DeduplicatingWriter:
                 first = reader.position if reader.position == reader.first_offset() > 0 else None
                 while (chunk := reader.read()) is not None:
                     if chunk.first_offset == first:  # retention may have removed some of the window before it
-                        self._lack(windows, chunk.append_time_us)
-                    rows = self._rows(chunk.batch, windows)
-                    self._learn(rows, chunk.first_offset, chunk.append_time_us, windows)
+                        self.lack(windows, chunk.append_time_us)
+                    offsets = range(chunk.first_offset, chunk.next_offset)
+                    self.learn(_names(chunk.batch), offsets, chunk.append_time_us, windows)
                 if reader.records_corrupt:
-                    self._lack(windows, now_us)
+                    self.lack(windows, now_us)
         except CorruptChunkError as error:
             # Readers of that place get the error; that an event may be stored twice stops nothing.
-            self._lack(windows, now_us)
+            self.lack(windows, now_us)
             _log.error("events that are stored cannot be read on", file=str(partition.directory), error=error.message)
 
-    def _rows(self, batch: pa.RecordBatch, windows: Mapping[str, int]) -> list[_Row]:
-        """Of each row its broker, and the hash of its event; None where the broker stores everything."""
-        columns = (batch.column(name).to_pylist() for name in ("broker", "source", "id"))
+    def learn(
+        self, names: Iterable[tuple[str, str, str]], offsets: Iterable[int], time_us: int, windows: Mapping[str, int]
+    ) -> None:
+        """Events, by broker, source and id, are stored at these offsets, at this time."""
+        self._learn(self._hashed(names, windows), offsets, time_us, windows)
+
+    def lack(self, windows: Mapping[str, int], before_us: int) -> None:
+        """Some of what was stored before a time is not known, or at it."""
+        for broker, window_us in windows.items():
+            until_us = before_us + window_us
+            self._lacking_until_us[broker] = max(until_us, self._lacking_until_us.get(broker, 0))
+
+    def _hashed(self, names: Iterable[tuple[str, str, str]], windows: Mapping[str, int]) -> list[_Row]:
+        """Of each event its broker, and its hash; None where the broker stores everything."""
         key, blake2b = self._key, hashlib.blake2b
         return [
             (broker, blake2b(f"{broker}\0{source}\0{id_}".encode(), digest_size=HASH_BYTES, key=key).digest())
             if broker in windows  # no attribute has a NUL: no two events have the same text
             else (broker, None)
-            for broker, source, id_ in zip(*columns, strict=True)
+            for broker, source, id_ in names
         ]
 
     def _places(self, rows: Sequence[_Row], windows: Mapping[str, int]) -> list[int | None]:
@@ -221,16 +237,15 @@ class DeduplicatingWriter:
             new += place is None
         return places
 
-    def _learn(self, rows: Iterable[_Row], first: int, time_us: int, windows: Mapping[str, int]) -> None:
-        """Events are stored, from this offset on, at this time."""
+    def _learn(self, rows: Iterable[_Row], offsets: Iterable[int], time_us: int, windows: Mapping[str, int]) -> None:
         room = self._events_max - self.known
         into = {broker: self._kept_for(window_us) for broker, window_us in windows.items()}
         count = 0
-        for offset, (broker, hash_) in enumerate(rows, first):
+        for offset, (broker, hash_) in zip(offsets, rows, strict=True):
             if hash_ is None:
                 continue
             if room <= count and (room := self._sweep_all(time_us) + count) <= count:
-                self._lack({broker: windows[broker]}, time_us)
+                self.lack({broker: windows[broker]}, time_us)
                 DEDUPLICATION_FORGOTTEN.labels(path_of(broker)).inc()
                 continue
             into[broker].add(hash_, offset, time_us)
@@ -253,11 +268,15 @@ class DeduplicatingWriter:
                 known.sweep_all(now_us - kept_us)
         return self._events_max - self.known
 
-    def _lack(self, windows: Mapping[str, int], before_us: int) -> None:
-        """Some of what was stored before a time is not known, or at it."""
-        for broker, window_us in windows.items():
-            until_us = before_us + window_us
-            self._lacking_until_us[broker] = max(until_us, self._lacking_until_us.get(broker, 0))
+
+def _names(batch: pa.RecordBatch) -> Iterator[tuple[str, str, str]]:
+    """Broker, source and id of each row."""
+    return zip(*(batch.column(name).to_pylist() for name in ("broker", "source", "id")), strict=True)
+
+
+def _answer(stored: int | Sequence[int]) -> int | Sifted:
+    """What group commit gets for a chunk of which nothing was left out."""
+    return stored if isinstance(stored, int) else Sifted(stored, [False] * len(stored))
 
 
 def _without(chunk: Encoded, is_new: Sequence[bool]) -> Encoded:

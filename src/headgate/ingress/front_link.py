@@ -72,8 +72,48 @@ class FrontAnswer(msgspec.Struct, array_like=True, frozen=True):
     newest: dict[int, int] = {}  # the producer's newest number by partition
 
 
+def append_chunk(chunk: Encoded, partition: int, front: int = 0, epoch: int = 0) -> AppendChunk:
+    """The head of a chunk's message; its body is the serialized batch."""
+    return AppendChunk(
+        front,
+        epoch,
+        partition,
+        list(chunk.filter_values),
+        list(chunk.also),
+        chunk.bloom_bytes,
+        chunk.codec,
+        dict(chunk.sizes),
+        dict(chunk.windows),
+    )
+
+
+def chunk_of(message: AppendChunk, body: bytes) -> Encoded:
+    """The chunk of a message; raises ArrowInvalid."""
+    return Encoded(
+        pa.ipc.read_record_batch(pa.py_buffer(body), EVENT_SCHEMA),
+        message.filter_values,
+        also=message.also,
+        bloom_bytes=message.bloom_bytes,
+        codec=message.codec,
+        sizes=message.sizes,
+        windows=message.windows,
+    )
+
+
+def answer_of(stored: int | Sifted) -> FrontAnswer:
+    """The answer to a chunk that is stored."""
+    if isinstance(stored, Sifted):
+        return FrontAnswer(offsets=list(stored.offsets), was_there=list(stored.was_there))
+    return FrontAnswer(first=stored)
+
+
+def stored_of(answer: FrontAnswer) -> int | Sifted:
+    """What an answer says that is none of a problem."""
+    return Sifted(answer.offsets, answer.was_there) if answer.offsets else answer.first
+
+
 Message = AppendChunk | AskProducer
-_decode_answer: Final = msgspec.msgpack.Decoder(FrontAnswer).decode
+decode_answer: Final = msgspec.msgpack.Decoder(FrontAnswer).decode
 encode: Final = msgspec.msgpack.Encoder().encode
 decode: Final = msgspec.msgpack.Decoder(Message).decode
 
@@ -129,20 +169,9 @@ class RemotePartition:
 
     def append(self, chunk: Encoded) -> int | Sifted:
         """Raises FrontUnavailableError when it is not known to be stored."""
-        message = AppendChunk(
-            self._owner.front,
-            self._owner.epoch,
-            self._partition,
-            list(chunk.filter_values),
-            list(chunk.also),
-            chunk.bloom_bytes,
-            chunk.codec,
-            dict(chunk.sizes),
-            dict(chunk.windows),
-        )
+        message = append_chunk(chunk, self._partition, self._owner.front, self._owner.epoch)
         try:
-            answer = self._connection.call(message, chunk.batch.serialize())
-            return Sifted(answer.offsets, answer.was_there) if answer.offsets else answer.first
+            return stored_of(self._connection.call(message, chunk.batch.serialize()))
         except FrontUnavailableError:
             self._owner.renew()
             raise
@@ -170,7 +199,7 @@ class FrontConnection:
             connection.sendall(lengths(len(head), body.nbytes) + head)
             connection.sendall(body)
             size, _ = read_lengths(_read(connection, LENGTHS_BYTES))
-            answer = _decode_answer(_read(connection, size))
+            answer = decode_answer(_read(connection, size))
         except (OSError, EOFError, msgspec.DecodeError, FrontLinkError) as error:
             self.close()
             raise FrontUnavailableError(
@@ -262,26 +291,14 @@ class FrontOwner:
         commit = self._commits.get(message.partition)
         if commit is None:
             return FrontAnswer(f"partition {message.partition} is not written here")
-        batch = pa.ipc.read_record_batch(pa.py_buffer(body), EVENT_SCHEMA)
-        chunk = Encoded(
-            batch,
-            message.filter_values,
-            also=message.also,
-            bloom_bytes=message.bloom_bytes,
-            codec=message.codec,
-            sizes=message.sizes,
-            windows=message.windows,
-        )
+        chunk = chunk_of(message, body)
         under_way = self._under_way[message.front]
         done = commit.enqueue(Forwarded(chunk), len(body))
-        self._producers.forwarded(message.partition, batch, done)
+        self._producers.forwarded(message.partition, chunk.batch, done)
         under_way.add(done)
         done.add_done_callback(under_way.discard)
         try:
-            stored = await done
-            if isinstance(stored, Sifted):
-                return FrontAnswer(offsets=list(stored.offsets), was_there=list(stored.was_there))
-            return FrontAnswer(first=stored)
+            return answer_of(await done)
         except HeadgateError as error:
             return FrontAnswer(error.message)
 

@@ -34,7 +34,7 @@ _KEY: Final = frozenset(["partitionkey"])
 class EventAppender(Protocol):
     """Appends events. Belongs to the event loop that first calls it.
 
-    Two stores have it: the embedded log (`EmbeddedAppender`) and Kafka (`backend/kafka/appender.py`). One suite of
+    Two stores have it: the embedded log (`PartitionedAppender`) and Kafka (`backend/kafka/once.py`). One suite of
     tests holds both to what is said here (`tests/backend/contract.py`).
     """
 
@@ -52,7 +52,8 @@ class EventAppender(Protocol):
 
         OverloadedError (too much waits already) and TooLargeError (it is more than the store takes at once): nothing is
         stored. UnavailableError: the store did not answer for it; each part is there as a whole or not at all, and a
-        Kafka that was asked may still have stored it. PartlyStoredError, never of Kafka: some parts are stored.
+        Kafka that was asked may still have stored it. PartlyStoredError: some parts are stored; in Kafka only of a
+        broker with a window, which knows them when they come again.
         """
 
     async def append_numbered(
@@ -113,8 +114,8 @@ class WaitingEvents:
         places.check(namespace, "", size)
 
 
-class EmbeddedAppender:
-    """Appends to the partitions of one log, and closes them, not their writers. No chunk divides what is one part."""
+class PartitionedAppender:
+    """Appends to partitions one by one, and closes them, not their writers. No chunk divides what is one part."""
 
     def __init__(self, commits: Sequence[EventLog]) -> None:
         self._commits = commits
@@ -301,7 +302,7 @@ class Partitions(EventPartitions):
     """The partitions of the embedded log. `logs` has every one by its number."""
 
     def __init__(self, logs: Sequence[EventLog], own: Sequence[int] | None = None) -> None:
-        super().__init__(EmbeddedAppender(logs), len(logs), own)
+        super().__init__(PartitionedAppender(logs), len(logs), own)
 
 
 def _of_request(stored: Mapping[int, Sequence[int] | Sifted]) -> Stored:

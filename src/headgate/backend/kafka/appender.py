@@ -74,10 +74,7 @@ class KafkaAppender:
         self._poller.start()
 
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
-        if self._closing.is_set():
-            raise UnavailableError("the connection to Kafka is closing")
-        if self.problem:
-            raise UnavailableError(self.problem, hint="nothing is stored: send it again later")
+        self.check()
         count = sum(len(entries) for entries in parts.values())
         broker = next(iter(parts.values())).broker
         size = self._shares.enter(broker, count, size_bytes)
@@ -93,6 +90,13 @@ class KafkaAppender:
                 self._room.leave(1, size_bytes)
         finally:
             self._shares.leave(broker, size)
+
+    def check(self) -> None:
+        """Raises UnavailableError while nothing is taken."""
+        if self._closing.is_set():
+            raise UnavailableError("the connection to Kafka is closing")
+        if self.problem:
+            raise UnavailableError(self.problem, hint="nothing is stored: send it again later")
 
     async def probe(self) -> None:
         """Asks Kafka once. While it does not answer, events are refused at once, instead of waiting for it in vain."""

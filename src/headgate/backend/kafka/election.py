@@ -1,9 +1,9 @@
-"""Consumer groups: who takes part, and the election of one process among several."""
+"""Consumer groups: who takes part, what each has, and the election of one process among several."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -47,12 +47,13 @@ class GroupMembers:
         return members
 
 
-# --- election -------------------------------------------------------------------------------------
-# Who leads owns the one partition of a topic, in a consumer group. Kafka gives it to another member ELECTION_SESSION_S
-# after its owner has fallen silent (classic protocol). The members read nothing, and the lead stays when others join.
+# --- shares ---------------------------------------------------------------------------------------
+# Processes share the partitions of a topic, of which they read nothing, as a consumer group. Kafka gives a partition to
+# another member ELECTION_SESSION_S after its owner has fallen silent (classic protocol); it stays when others join, as
+# far as the shares are equal.
 #
-# An election alone fences nobody: a process that stood still does not know yet that another one leads. What a leader
-# writes must therefore be refused by Kafka once there is a newer one (`transactional.id`).
+# A share alone fences nobody: a process that stood still does not know yet that another one has its partitions. What an
+# owner writes must therefore be refused by Kafka once there is a newer one (`transactional.id`).
 
 _POLL_S: Final = 0.1
 """A stop is noticed so late."""
@@ -62,23 +63,111 @@ _log = structlog.get_logger(__name__)
 
 
 class Loss(StrEnum):
-    """Why a process leads no more."""
+    """Why a process has a partition no more."""
 
-    GIVEN_AWAY = "the lead goes to another process"
-    SILENT = "Kafka has not heard of this process in time; another one may lead"
+    GIVEN_AWAY = "it goes to another process"
+    SILENT = "Kafka has not heard of this process in time; another one may have it"
     ENDS = "this process ends"
 
 
-class Election:
-    """A candidate; `run` takes part. Blocking, for a thread of its own, in which it calls back.
+class GroupShare:
+    """A member of the group; `run` takes part. Blocking, for a thread of its own, in which it calls back.
 
     Args:
-        topic: A topic with one partition, by its name in `TopicsConfig`: `runs`, `objects`.
-        group: The consumer group, without the prefix of topics: one for each role that one process is to have.
-        on_gained: Called when this process has the lead. It must return within ELECTION_POLL_S_MAX, and may not raise.
-        on_lost: Called once for every `on_gained`, when the lead is gone, or goes in an orderly way: then the next
-            process has it once this returns. It must return soon, and may not raise.
+        topic: By its name in `TopicsConfig`.
+        group: The consumer group, without the prefix of topics.
+        on_assigned: Called with partitions that are this process's from now on, of which there may be none. It must
+            return within ELECTION_POLL_S_MAX, and may not raise.
+        on_lost: Called once for each of them when it is gone, or goes in an orderly way: then the next process has it
+            once this returns. It must return soon, and may not raise.
         name: By which the group knows this process (`client.id`); empty for the library's own.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        *,
+        topic: str,
+        group: str,
+        on_assigned: Callable[[Sequence[int]], object],
+        on_lost: Callable[[Sequence[int], Loss], object],
+        name: str = "",
+    ) -> None:
+        self._topic = config.topic(topic)
+        self._group = config.topic(group)
+        self._on_assigned, self._on_lost = on_assigned, on_lost
+        self._partitions: set[int] = set()
+        own = {
+            "group.protocol": "classic",  # of the newer one the broker decides the session's length
+            "max.poll.interval.ms": round(ELECTION_POLL_S_MAX * 1_000),
+        }
+        doing, heartbeats = f"the group {self._group} does not answer", 12  # by an answer others hear of an election
+        self._consumer = GroupConsumer(
+            config, doing, self._group, ELECTION_SESSION_S, own, heartbeats=heartbeats, name=name
+        )
+
+    def run(self, stop: threading.Event) -> None:
+        """Takes part until told to stop; then another process may have the partitions at once. May be called once.
+
+        Kafka that does not answer is asked again. Raises what it refuses for good.
+        """
+        try:
+            self._consumer.raw.subscribe(
+                [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._session_lost
+            )
+            while not stop.is_set():
+                try:
+                    message = self._consumer.next(_POLL_S)
+                    if message is not None:  # what a slow callback has cost is told next, by `_session_lost`
+                        self._consumer.came(message)
+                except UnavailableError as error:
+                    _log.warning("the group is waited for", group=self._group, error=error.message, hint=error.hint)
+                    stop.wait(_RETRY_S)
+        finally:
+            self._leave()
+            self._lose(self._partitions, Loss.ENDS)
+
+    def _leave(self) -> None:
+        """Leaves the group; Kafka does not let a member go while it waits for one that has died."""
+        leaving = threading.Thread(target=self._consumer.close, name="leaving", daemon=True)  # tells `_revoked`
+        leaving.start()
+        leaving.join(ELECTION_LEAVE_S_MAX)
+
+    def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        kafka = library()
+        mine = [kafka.TopicPartition(place.topic, place.partition, kafka.OFFSET_END) for place in places]
+        with self._consumer.calling_back():
+            with self._consumer.errors("partitions cannot be taken"):
+                consumer.incremental_assign(mine)
+                consumer.pause(mine)  # nothing is read
+            new = sorted(place.partition for place in places)
+            self._partitions.update(new)
+            self._on_assigned(new)
+
+    def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._lose({place.partition for place in places}, Loss.GIVEN_AWAY)
+
+    def _session_lost(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._lose({place.partition for place in places}, Loss.SILENT)
+
+    def _lose(self, partitions: Set[int], loss: Loss) -> None:
+        if gone := sorted(self._partitions & partitions):
+            self._partitions.difference_update(gone)
+            with self._consumer.calling_back():
+                self._on_lost(gone, loss)
+
+
+# --- election -------------------------------------------------------------------------------------
+
+
+class Election(GroupShare):
+    """A candidate: who leads has the one partition of a topic. See `GroupShare`.
+
+    Args:
+        topic: A topic with one partition: `runs`, `objects`.
+        group: One for each role that one process is to have.
+        on_gained: Called when this process has the lead.
+        on_lost: Called once for every `on_gained`, when the lead is gone, or goes.
     """
 
     def __init__(
@@ -91,19 +180,10 @@ class Election:
         on_lost: Callable[[Loss], object],
         name: str = "",
     ) -> None:
-        self._topic = config.topic(topic)
-        self._group = config.topic(group)
-        self._on_gained, self._on_lost = on_gained, on_lost
+        self._on_gained, self._on_ended = on_gained, on_lost
         self._leading = threading.Event()
         self._decided = threading.Event()
-        own = {
-            "group.protocol": "classic",  # of the newer one the broker decides the session's length
-            "max.poll.interval.ms": round(ELECTION_POLL_S_MAX * 1_000),
-        }
-        doing, heartbeats = "who leads cannot be found out", 12  # by a heartbeat's answer others hear of an election
-        self._consumer = GroupConsumer(
-            config, doing, self._group, ELECTION_SESSION_S, own, heartbeats=heartbeats, name=name
-        )
+        super().__init__(config, topic=topic, group=group, on_assigned=self._gain, on_lost=self._end_lead, name=name)
 
     @property
     def leads(self) -> bool:
@@ -115,56 +195,14 @@ class Election:
         """Whether Kafka has said once who leads, this process or another one; any thread may ask."""
         return self._decided.is_set()
 
-    def run(self, stop: threading.Event) -> None:
-        """Takes part until told to stop; then another process may lead at once. May be called once.
+    def _gain(self, partitions: Sequence[int]) -> None:
+        if partitions:
+            self._leading.set()
+            _log.info("leads", group=self._group)
+            self._on_gained()
+        self._decided.set()  # it is told of no place, too
 
-        Kafka that does not answer is asked again. Raises what it refuses for good.
-        """
-        try:
-            self._consumer.raw.subscribe(
-                [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._session_lost
-            )
-            while not stop.is_set():
-                try:
-                    message = self._consumer.next(_POLL_S)
-                    if message is not None:  # the lead that a slow callback has cost is told next, by `_session_lost`
-                        self._consumer.came(message)
-                except UnavailableError as error:
-                    _log.warning("the election waits", group=self._group, error=error.message, hint=error.hint)
-                    stop.wait(_RETRY_S)
-        finally:
-            self._leave()
-            self._lose(Loss.ENDS)
-
-    def _leave(self) -> None:
-        """Leaves the group; Kafka does not let a candidate go while it waits for one that has died."""
-        leaving = threading.Thread(target=self._consumer.close, name="leaving", daemon=True)  # tells `_revoked`
-        leaving.start()
-        leaving.join(ELECTION_LEAVE_S_MAX)
-
-    def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        kafka = library()
-        mine = [kafka.TopicPartition(place.topic, place.partition, kafka.OFFSET_END) for place in places]
-        with self._consumer.calling_back():
-            with self._consumer.errors("the lead cannot be taken"):
-                consumer.incremental_assign(mine)
-                consumer.pause(mine)  # nothing is read
-            if any(place.partition == 0 for place in mine) and not self._leading.is_set():
-                self._leading.set()
-                _log.info("leads", group=self._group)
-                self._on_gained()
-            self._decided.set()  # it is told of no place, too
-
-    def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
-        if any(place.partition == 0 for place in places):
-            self._lose(Loss.GIVEN_AWAY)
-
-    def _session_lost(self, _consumer: Consumer, _places: list[TopicPartition]) -> None:
-        self._lose(Loss.SILENT)
-
-    def _lose(self, loss: Loss) -> None:
-        if self._leading.is_set():
-            self._leading.clear()
-            _log.warning("leads no more", group=self._group, reason=loss.value)
-            with self._consumer.calling_back():
-                self._on_lost(loss)
+    def _end_lead(self, _partitions: Sequence[int], loss: Loss) -> None:
+        self._leading.clear()
+        _log.warning("leads no more", group=self._group, reason=loss.value)
+        self._on_ended(loss)

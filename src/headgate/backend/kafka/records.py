@@ -161,10 +161,13 @@ def records_of(entries: Entries) -> list[KafkaRecord]:
     """The records of some events; TooLargeError when one is larger than the topic takes."""
     found = []
     for event, produced in zip_longest(entries.events, entries.produced):
-        record = encode_record(entries.broker, event, produced)
-        if record.size_bytes > KAFKA_RECORD_BYTES_MAX:
-            raise TooLargeError(
-                f"an event of {record.size_bytes} bytes is over the {KAFKA_RECORD_BYTES_MAX} of a record"
-            )
-        found.append(record)
+        found.append(checked_record(entries.broker, event, produced))
     return found
+
+
+def checked_record(broker: str, event: Event, produced: str | None = None) -> KafkaRecord:
+    """The record of an event, see `encode_record`; TooLargeError when it is larger than the topic takes."""
+    record = encode_record(broker, event, produced)
+    if record.size_bytes > KAFKA_RECORD_BYTES_MAX:
+        raise TooLargeError(f"an event of {record.size_bytes} bytes is over the {KAFKA_RECORD_BYTES_MAX} of a record")
+    return record

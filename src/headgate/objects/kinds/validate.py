@@ -316,8 +316,6 @@ def not_on_kafka_causes(obj: Object) -> Iterator[Cause]:
     """What a valid object asks for that a deployment on Kafka has not."""
     if isinstance(obj, ResourceQuota):
         yield from not_counted_causes(obj)
-    if isinstance(obj, Broker) and obj.spec.deduplication is not None:
-        yield forbidden("spec.deduplication", "a deployment on Kafka stores every event: leave it out")
 
 
 def _broker_causes(broker: Broker) -> Iterator[Cause]:

@@ -90,7 +90,64 @@ class ClientNotPassedOnError(UnavailableError):
         )
 
 
-class PartitionOwners:
+class KnownOwners:
+    """The owners of a topic's partitions, as they were when somebody last looked.
+
+    `look` says the name of each partition's owner now, and may block: the URL of its server and, behind a comma,
+    whatever else is to be known to ask it. `nobody` makes the error where no owner answers.
+    """
+
+    def __init__(
+        self, look: Callable[[], Mapping[int, str]], own_url: str, nobody: Callable[[int], HeadgateError]
+    ) -> None:
+        self._read = look
+        self._own_url = own_url
+        self._nobody = nobody
+        self._owners: dict[int, str] = {}
+        self._looked_at = float("-inf")
+        self._looking = asyncio.Lock()
+
+    async def reached(
+        self, number: int, here: Callable[[], Awaitable[_T | None]], there: Callable[[str, str], Awaitable[_T | None]]
+    ) -> _T:
+        """What the owner of a partition answers; waits PARTITION_OWNER_S_MAX for one of a partition that moves.
+
+        `here` asks this server, `there` another one by its URL and what stands behind it; None from one that is the
+        owner no more. After PartUnavailableError, what was asked may have been done.
+        """
+        deadline = time.monotonic() + PARTITION_OWNER_S_MAX
+        while True:
+            asked_at, owner = time.monotonic(), self._owners.get(number)
+            if owner is not None:
+                try:
+                    url, more = instance.urls_of_name(owner)
+                    asking = here() if url == self._own_url else there(url, more)
+                    is_owner = partial(self._is_owner, number, owner)
+                    answer = await while_owner(asking, PARTITION_OWNER_S_MAX, is_owner)
+                except PartUnavailableError:
+                    self._owners.pop(number, None)  # it may have died: the next question looks for another one
+                    raise
+                if answer is not None:
+                    return answer
+            if time.monotonic() > deadline:
+                raise self._nobody(number)
+            await self._look(asked_at)
+            if self._owners.get(number) in (None, owner):
+                await asyncio.sleep(_LOOK_S)
+
+    async def _is_owner(self, number: int, owner: str) -> bool:
+        with suppress(HeadgateError):  # Kafka does not tell: nobody takes a partition over then
+            await self._look(time.monotonic() - PARTITION_OWNER_S_MAX)
+        return self._owners.get(number, owner) == owner
+
+    async def _look(self, asked_at: float) -> None:
+        async with self._looking:
+            if self._looked_at <= asked_at:
+                self._owners = dict(await asyncio.to_thread(self._read))
+                self._looked_at = time.monotonic()
+
+
+class PartitionOwners(KnownOwners):
     """Each partition of the outbox is a dispatcher, wherever it is; see `DispatcherReach`.
 
     `look` says the `instance.advertised_name` of each partition's owner now, and may block.
@@ -99,13 +156,10 @@ class PartitionOwners:
     def __init__(
         self, settings: Settings, count: int, look: Callable[[], Mapping[int, str]], peers: PeerServers
     ) -> None:
+        super().__init__(look, peers.own_url, PartitionWithoutOwnerError)
         self.count = count
         self.sockets = [settings.dispatcher_socket(number) for number in range(settings.dispatchers)]
         self._peers = peers
-        self._read = look
-        self._owners: dict[int, str] = {}
-        self._looked_at = float("-inf")
-        self._looking = asyncio.Lock()
 
     async def ask(self, number: int, question: DispatcherQuestion) -> WholeAnswer:
         """As `DispatcherReach` says; what another server has passed on is asked here, or it is MISDIRECTED."""
@@ -117,39 +171,6 @@ class PartitionOwners:
             return await _asked(self._peers.place(url), question, self.passed_on(url, number, self._peers.shown(scope)))
 
         return await self.reached(number, lambda: self.ask_here(number, question), there)
-
-    async def reached(
-        self, number: int, here: Callable[[], Awaitable[_T | None]], there: Callable[[str, str], Awaitable[_T | None]]
-    ) -> _T:
-        """What the owner of a partition answers; waits PARTITION_OWNER_S_MAX for one of a partition that moves.
-
-        `here` asks this server, `there` another one by its URL and that of its gRPC; None from one that is the owner no
-        more. After PartUnavailableError, what was asked may have been done.
-        """
-        deadline = time.monotonic() + PARTITION_OWNER_S_MAX
-        while True:
-            asked_at, owner = time.monotonic(), self._owners.get(number)
-            if owner is not None:
-                try:
-                    url, calls = instance.urls_of_name(owner)
-                    asking = here() if url == self._peers.own_url else there(url, calls)
-                    is_owner = partial(self._is_owner, number, owner)
-                    answer = await while_owner(asking, PARTITION_OWNER_S_MAX, is_owner)
-                except PartUnavailableError:
-                    self._owners.pop(number, None)  # it may have died: the next question looks for another one
-                    raise
-                if answer is not None:
-                    return answer
-            if time.monotonic() > deadline:
-                raise PartitionWithoutOwnerError(number)
-            await self._look(asked_at)
-            if self._owners.get(number) in (None, owner):
-                await asyncio.sleep(_LOOK_S)
-
-    async def _is_owner(self, number: int, owner: str) -> bool:
-        with suppress(HeadgateError):  # Kafka does not tell: nobody takes a partition over then
-            await self._look(time.monotonic() - PARTITION_OWNER_S_MAX)
-        return self._owners.get(number, owner) == owner
 
     def routes(self, routes: Sequence[Route]) -> list[Route]:
         """See `DispatcherReach.routes`: what another server has passed on is asked here alone."""
@@ -187,12 +208,6 @@ class PartitionOwners:
         target = partition_path(number, request.target.decode("latin-1")).encode("latin-1")
         local = replace(request, target=target)
         return await asked_in_turn(self.sockets, lambda socket: _streamed(socket, local, receive, send))
-
-    async def _look(self, asked_at: float) -> None:
-        async with self._looking:
-            if self._looked_at <= asked_at:
-                self._owners = dict(await asyncio.to_thread(self._read))
-                self._looked_at = time.monotonic()
 
 
 def partition_path(partition: int | str, target: str) -> str:

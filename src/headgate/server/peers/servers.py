@@ -39,14 +39,29 @@ class PeerServers:
     def __init__(self, settings: Settings) -> None:
         self.own_url = instance.advertised_url(settings)
         self._settings = settings
-        self._tls: ssl.SSLContext | None = None
+        self._tls: dict[bool, tuple[int, ssl.SSLContext]] = {}
+        """By whether it shows a certificate, with the time of that file."""
         self._channels: defaultdict[str, list[_SharedChannel]] = defaultdict(list)
 
-    def place(self, url: str) -> PeerAddress:
+    def place(self, url: str, *, as_itself: bool = False) -> PeerAddress:
+        """Where a server is; `as_itself`: this one shows its own certificate where clients must have one.
+
+        OSError where a file of certificates cannot be read.
+        """
         host, port, is_tls = instance.host_and_port(url)
-        if is_tls and self._tls is None:
-            self._tls = ssl.create_default_context(cafile=self._settings.tls_ca)
-        return PeerAddress(host, port, self._tls if is_tls else None)
+        return PeerAddress(host, port, self._context(as_itself) if is_tls else None)
+
+    def _context(self, as_itself: bool) -> ssl.SSLContext:
+        settings = self._settings
+        own = settings.tls_cert if as_itself and settings.client_auth is ClientAuth.REQUIRED else None
+        changed_ns = own.stat().st_mtime_ns if own is not None else 0
+        made_ns, context = self._tls.get(own is not None, (-1, None))
+        if context is None or made_ns != changed_ns:
+            context = ssl.create_default_context(cafile=settings.tls_ca)
+            if own is not None:
+                context.load_cert_chain(own, settings.tls_key)
+            self._tls[own is not None] = changed_ns, context
+        return context
 
     @contextmanager
     def channel(self, url: str) -> Iterator[aio.Channel]:

@@ -281,7 +281,8 @@ class FrontStore:
     `checks` is what /readyz looks at here; each of `work` lasts until it is cancelled. None for `api` is this server's
     process `control`, for `inquiries` (what became of an event) `api`, for `dispatchers`, `calls` and `fronts` (who
     share quotas) this server's; for `stored`, the bytes of a namespace in this front's partitions, nobody counts them.
-    `lacking` says which brokers, as "namespace/name", may store an event twice that they are to store once.
+    `lacking` says which brokers, as "namespace/name", may store an event twice that they are to store once. `routes`
+    are for other processes of this server, and `door` takes what other servers send before anybody asks for a user.
     """
 
     objects: Store
@@ -298,6 +299,8 @@ class FrontStore:
     stored: Callable[[str], int] | None = None
     lacking: Callable[[], Mapping[str, int]] = dict
     calls: ServiceCalls | None = None
+    routes: Sequence[Route] = ()
+    door: Callable[[ASGIApp], ASGIApp] = lambda app: app
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
@@ -357,7 +360,8 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         )
         rights = Rights(settings, store.objects)
         authorization = Authorization(rights.grants.authorizer)
-        own = Starlette(routes=[news_route(brokers, quotas, *rights.copies)], exception_handlers=ERROR_HANDLERS)
+        routes = [news_route(brokers, quotas, *rights.copies), *store.routes]
+        own = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         await stack.enter_async_context(local_http.answering(own, settings.front_socket(number)))
         await asyncio.to_thread(rights.refresh)
         await asyncio.to_thread(quotas.refresh)
@@ -374,7 +378,8 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
         gate = Gate(ingress, context.token)
         report = ready.PartReport(settings.run_directory, context.part.name)
         await stack.enter_async_context(local_http.answering(UsersOfFronts(gate), settings.front_inward(number)))
-        serving = http.serve(HostCheck(authentication.requests(authorization.requests(gate)), Hosts.of(settings)))
+        asked = authentication.requests(authorization.requests(gate))
+        serving = http.serve(HostCheck(store.door(asked), Hosts.of(settings)))
         sampling = sample(store.writers, context.part.name, http, report.beat)
         following = follow(brokers, quotas, *rights.copies)
         work = (following, quotas.share(), sampling, *store.work, http.watch(), authentication.keep())

@@ -91,7 +91,7 @@ async def _cache(context: child.Context, stop: asyncio.Event) -> AsyncIterator[C
         )
 
         def works(state: ControlState) -> Sequence[Coroutine[Any, Any, None]]:
-            duties = leader_duties(settings, config, store, state, follower)
+            duties = leader_duties(settings, config, store, state, follower, numbers)
             return leadership.run(duties), follow(brokers), tell_numbers(settings, config)
 
         yield ControlStore(
@@ -123,7 +123,12 @@ def own_counter(settings: Settings, log: KafkaLog, brokers: ServedBrokers, threa
 
 
 def leader_duties(
-    settings: Settings, config: KafkaConfig, store: Store, state: ControlState, follower: LogFollower
+    settings: Settings,
+    config: KafkaConfig,
+    store: Store,
+    state: ControlState,
+    follower: LogFollower,
+    numbers: ServersNumbers,
 ) -> Sequence[Duty]:
     """What the leader does: each begins when it takes the lead, is cancelled when it loses it, and never ends."""
     policy = url_policy(settings)
@@ -136,7 +141,8 @@ def leader_duties(
         await asyncio.to_thread(store.handshakes.prepare)
         await apply_manifests(settings, Admission(store, policy, on_kafka=True))
         rights = Rights(settings, store).grants
-        await Reconciler(store, server=urls_of(settings), rights=rights).run(asyncio.Event())
+        reconciler = Reconciler(store, server=urls_of(settings), usage=numbers.usage, rights=rights)
+        await reconciler.run(asyncio.Event())
 
     duties: list[Duty] = [
         prepare,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -12,6 +13,7 @@ import structlog
 
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.server_numbers import NumbersWriter
+from headgate.objects.store.quota_usage import LACKING, Usage, usage_in
 from headgate.observe.history import Snapshot, counted_by
 from headgate.observe.logs import Recurring
 from headgate.server.peers import instance
@@ -24,10 +26,11 @@ _log = structlog.get_logger(__name__)
 
 
 class ServerNumbers(msgspec.Struct, frozen=True):
-    """What a server tells: its processes, and their counters."""
+    """What a server tells: its processes, and their counters; which brokers may store an event twice (`LACKING`)."""
 
     parts: list[PartView]
     counted: Snapshot
+    lacking: dict[str, int] = {}
 
 
 async def tell_numbers(settings: Settings, config: KafkaConfig) -> None:
@@ -37,7 +40,8 @@ async def tell_numbers(settings: Settings, config: KafkaConfig) -> None:
     turns = Recurring(_log, "the numbers of this server are not told now", HeadgateError, OSError)
 
     def tell() -> None:
-        numbers = ServerNumbers(parts_of(settings, url), counted_by(settings.metrics_directory))
+        lacking = dict[str, int](usage_in(settings.usage_directory).get(LACKING, {}))
+        numbers = ServerNumbers(parts_of(settings, url), counted_by(settings.metrics_directory), lacking)
         writer.put(msgspec.msgpack.encode(numbers))
 
     try:
@@ -84,6 +88,13 @@ class ServersNumbers:
             is_silent, note = silent_s > SERVER_SILENT_S_MAX, f"its server is silent for {silent_s:.0f} s"
             found += [PartView(one.name, False, note, server) if is_silent else one for one in numbers.parts]
         return found
+
+    def usage(self) -> Usage:
+        """What no object says, of all servers: the quotas that fronts count are none of a deployment's."""
+        lacking = Counter[str](usage_in(self._settings.usage_directory).get(LACKING, {}))
+        for _, numbers in self._known().values():
+            lacking.update(numbers.lacking)
+        return {LACKING: lacking}
 
     def _known(self) -> dict[str, tuple[float, ServerNumbers]]:
         oldest_s = self._clock_s() - SERVER_FORGOTTEN_S
