@@ -261,8 +261,8 @@ DEDUPLICATION_WINDOW_S_MIN: Final = 1.0
 DEDUPLICATION_WINDOW_S_MAX: Final = 86_400.0
 """A broker's window for events that come again: as long as a start may have to read."""
 DEDUPLICATION_EVENTS_MAX: Final = 10_000_000
-"""Events that a front knows for it, some 400 MB; on Kafka all fronts together. Above that, an event may be stored twice,
-which its broker's status says."""
+"""Events that a front knows for it, some 400 MB; on Kafka all fronts together. Above that, an event may be stored
+twice, which its broker's status says."""
 DEDUPLICATION_SWEEP_S: Final = 1.0
 """Where it is full, how long after a search for those that are over the next one begins."""
 
