@@ -20,9 +20,10 @@ from headgate.auth.user import User
 from headgate.objects.kinds.egress import UrlPolicy, UrlRefusedError, published_broker
 from headgate.objects.kinds.event_policies import foreign_senders
 from headgate.objects.kinds.managers import with_metadata
-from headgate.objects.kinds.rbac_rules import AnyBinding, AnyRole, access_rules
+from headgate.objects.kinds.rbac_rules import NOTHING, AnyBinding, AnyRole, access_rules
 from headgate.objects.kinds.status import destination_uri, referenced_broker, sink_of
 from headgate.objects.store.store import Store
+from headgate.objects.store.targets import Taker
 from headgate_api.objects.errors import ObjectNotFoundError
 from headgate_api.objects.kinds import (
     CREATOR_ANNOTATION,
@@ -101,13 +102,25 @@ class Grants:
                 if is_other and isinstance(new, Routed) and new.is_foreign:
                     check(self.authorizer, author, SUBSCRIBE.on(new.broker_key))
 
-    def may_subscribe(self, subscriber: str, broker: str) -> bool:
-        """Whether one whom `signed` wrote down may have the events of a broker `namespace/name`; by what is known."""
+    def judged(self, taker: Taker) -> Taker:
+        """One whom `signed` wrote down, with the right and the ceiling that he has now; by what is known.
+
+        In the namespace of the broker who may write triggers needs no other right.
+        """
         try:
-            user = msgspec.json.decode(subscriber, type=_Subscriber)
+            found = msgspec.json.decode(taker.by, type=_Subscriber)
         except msgspec.MsgspecError:
-            return False
-        return self.authorizer.allowed(User(user.name, user.groups), SUBSCRIBE.on(broker)).allowed
+            return taker._replace(forbidden=taker.is_foreign, ceiling=NOTHING)
+        user, wanted = User(found.name, found.groups), SUBSCRIBE.on(taker.broker)
+        is_forbidden = taker.is_foreign and not self.authorizer.allowed(user, wanted).allowed
+        return taker._replace(forbidden=is_forbidden, ceiling=self.authorizer.ceiling(user, wanted))
+
+    def ceiling_of(self, obj: Routed) -> str:
+        """The ceiling of whoever `signed` wrote down, by what is known; empty for none."""
+        by = obj.metadata.annotations.get(SUBSCRIBER_ANNOTATION, "")
+        if not by or not self.knows_users:
+            return ""
+        return self.judged(Taker(by, obj.broker_key, obj.metadata.namespace, False, "")).ceiling
 
     def judge_create(self, author: User | None, key: ObjectKey) -> None:
         """Lets an apply make what is not there: who may patch may not therefore create, as in Kubernetes."""
@@ -130,7 +143,7 @@ class Grants:
             names[MODIFIER_ANNOTATION] = author.name
             if old is None:
                 names[CREATOR_ANNOTATION] = author.name
-            if isinstance(new, Routed) and new.is_foreign:
+            if isinstance(new, Routed):
                 by = msgspec.json.encode(_Subscriber(author.name, tuple(author.groups))).decode()
                 names[SUBSCRIBER_ANNOTATION] = by
         kept = {key: value for key, value in new.metadata.annotations.items() if key not in _SIGNATURES}
@@ -197,7 +210,7 @@ _SIGNATURES: Final = (CREATOR_ANNOTATION, MODIFIER_ANNOTATION, SUBSCRIBER_ANNOTA
 
 
 class _Subscriber(msgspec.Struct, frozen=True):
-    """By whose right a trigger or subscription gets the events of a broker of another namespace."""
+    """By whose right a trigger or subscription gets the events of its broker."""
 
     name: str
     groups: tuple[str, ...] = ()

@@ -520,4 +520,6 @@ def filter_cause(error: InvalidInputError, obj: Object) -> Cause:
         written = {"filters": obj.spec.filters}
     place = f" at character {error.position + 1}" if error.position is not None else ""
     caret = f"\n{error.caret}\n" if error.caret else ""
+    if isinstance(obj, RbacRole | ClusterRole):
+        return invalid(field, "", f"{error.reason}{place}{caret}")
     return invalid(f"spec.{field}", value_at(written, field), f"{error.reason}{place}{caret}")

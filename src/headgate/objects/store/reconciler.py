@@ -17,6 +17,7 @@ from headgate.objects.store.database import StoreUnavailableError
 from headgate.objects.store.quota_usage import LACKING, Usage
 from headgate.objects.store.rows import KnownObjects, RowSelection
 from headgate.objects.store.store import Store
+from headgate.objects.store.targets import Taker
 from headgate.objects.store.writes import kube_time
 from headgate_api.limits import QUOTA_STATUS_S
 from headgate_api.objects.kinds import Broker, Eventing, EventPolicy, Kind, ObjectKey, Routed, WithStatus
@@ -28,13 +29,13 @@ _log = structlog.get_logger("headgate.objects")
 
 
 class SubscribeRights(Protocol):
-    """Who may take events of brokers of other namespaces."""
+    """Who may take which events of brokers."""
 
     def refresh(self) -> None:
         """Learns what rights there are now; may block."""
 
-    def may_subscribe(self, subscriber: str, broker: str) -> bool:
-        """Whether one who was written down may take the events of a broker `namespace/name`."""
+    def judged(self, taker: Taker) -> Taker:
+        """One who was written down, with what he may now."""
         ...
 
 
@@ -43,7 +44,7 @@ class Reconciler:
 
     Without `server` clients reach it at the URL in the store. `report_s` is between two rewrites of a trigger's status
     for reports alone. `usage` says what namespaces use that no object says, and may block; None: no status says it.
-    `rights` end what is taken from brokers of other namespaces; None: nobody is asked for a right.
+    `rights` judge who takes events from brokers; None: nobody is asked for a right.
     """
 
     def __init__(
@@ -118,15 +119,19 @@ class Reconciler:
         return len(written)
 
     def _judge_takers(self) -> None:
-        """Ends what is taken from brokers of other namespaces without a right, and begins it again with one."""
+        """Ends what is taken without a right, begins it again with one, and holds it below the ceiling of the right."""
         version = self._store.counters.version()
         if self._rights is None or version == self._judged_version:
             return
         if takers := self._store.targets.takers():
             self._rights.refresh()
-            changed = [one for one in takers if self._rights.may_subscribe(one.by, one.broker) == one.forbidden]
+            changed = [(one, new) for one in takers if (new := self._rights.judged(one)) != one]
             if changed:
-                self._store.targets.forbid([one._replace(forbidden=not one.forbidden) for one in changed])
+                self._store.targets.judge(changed)
+            if any(old.ceiling != new.ceiling for old, new in changed):
+                after: int | None = 0
+                while after is not None:
+                    after = self._store.plans.recompile(after)
         self._judged_version = version
 
     def _is_due(self) -> bool:

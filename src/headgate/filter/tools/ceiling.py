@@ -1,0 +1,50 @@
+"""Ceilings: filters that rights carry, joined to what their holders write; and how a filter stands to its ceiling.
+
+Whoever has a right below a ceiling gets only events that the ceiling matches. It is a condition beside his own, so the
+joined filter is a filter as any other: nothing else evaluates it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from headgate.filter.compile.compiler import compile_cel, compile_filter
+from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.tools.algebra import Meaning, Relation
+
+
+class Within(StrEnum):
+    """How a filter stands to a ceiling: whether the ceiling takes events from it."""
+
+    INSIDE = "inside"  # every event that it wants is below the ceiling
+    CUT = "cut"  # some, or all, are not
+    UNKNOWN = "unknown"
+
+
+_WITHIN: Final = {
+    Relation.EQUAL: Within.INSIDE,
+    Relation.IMPLIES: Within.INSIDE,
+    Relation.IMPLIED: Within.CUT,
+    Relation.DISJOINT: Within.CUT,
+}
+
+
+def within(own: CompiledFilter, ceiling: str) -> Within:
+    """How a filter, compiled without its ceiling, stands to it; FilterError for a ceiling that does not compile."""
+    return _WITHIN.get(Meaning(own).relation(Meaning(compile_cel(ceiling))), Within.UNKNOWN)
+
+
+def is_inside(ceiling: str, other: str) -> bool:
+    """Whether all events below a ceiling are below another one, both CEL, as far as that is known."""
+    return within(compile_cel(ceiling), other) is Within.INSIDE
+
+
+def joined(cel: str, ceiling: str) -> str:
+    """A filter (empty: every event) below a ceiling (empty: none), as canonical CEL; FilterError when it is too large.
+
+    Both are parsed apart: no text of the one ends in the other.
+    """
+    if not ceiling:
+        return cel
+    return compile_filter(None, [{"cel": one} for one in (ceiling, cel) if one]).cel
