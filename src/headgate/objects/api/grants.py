@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError, check
-from headgate.auth.routes import PUBLISH, RBAC, SUBSCRIBE
+from headgate.auth.routes import PUBLISH, RBAC, READ, SUBSCRIBE
 from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
 from headgate.objects.kinds.egress import UrlPolicy, UrlRefusedError, published_broker
@@ -99,6 +99,8 @@ class Grants:
                 before = set(self._foreign(old)) if isinstance(old, Broker | Routed) else set()
                 for broker in sorted(set(self._foreign(new)) - before):
                     check(self.authorizer, author, PUBLISH.on(broker))
+                if isinstance(new, Broker) and is_other:
+                    self._judge_broker(author, old, new)
                 if is_other and isinstance(new, Routed) and new.is_foreign:
                     check(self.authorizer, author, SUBSCRIBE.on(new.broker_key))
 
@@ -148,6 +150,15 @@ class Grants:
                 names[SUBSCRIBER_ANNOTATION] = by
         kept = {key: value for key, value in new.metadata.annotations.items() if key not in _SIGNATURES}
         return with_metadata(new, annotations=kept | names)
+
+    def _judge_broker(self, author: User, old: Object | None, new: Broker) -> None:
+        """Whoever gets not all of a broker's events sends none of the others' to a sink of his."""
+        before = old.spec.delivery if isinstance(old, Broker) else None
+        if old is None or before == new.spec.delivery:
+            return
+        if any(self.authorizer.ceiling(author, right.on(new.metadata.path)) for right in (READ, SUBSCRIBE)):
+            detail = "its spec.delivery is of all its triggers, and your right to its events has a ceiling"
+            raise ForbiddenError(author, _attributes("update", key_of(new)), detail)
 
     def _judge_role(self, author: User, role: AnyRole) -> None:
         if not self.authorizer.allowed(author, _attributes("escalate", key_of(role))).allowed:
