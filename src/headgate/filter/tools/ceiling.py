@@ -7,32 +7,30 @@ joined filter is a filter as any other: nothing else evaluates it.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
 
+from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.filter.tools.algebra import Meaning, Relation
+from headgate.filter.tools.algebra import Meaning
+from headgate.filter.tools.witness import witness
 
 
 class Within(StrEnum):
-    """How a filter stands to a ceiling: whether the ceiling takes events from it."""
+    """How a filter stands to a ceiling."""
 
     INSIDE = "inside"  # every event that it wants is below the ceiling
-    CUT = "cut"  # some, or all, are not
+    CUT = "cut"  # an event is known that it wants, and that is not
     UNKNOWN = "unknown"
-
-
-_WITHIN: Final = {
-    Relation.EQUAL: Within.INSIDE,
-    Relation.IMPLIES: Within.INSIDE,
-    Relation.IMPLIED: Within.CUT,
-    Relation.DISJOINT: Within.CUT,
-}
 
 
 def within(own: CompiledFilter, ceiling: str) -> Within:
     """How a filter, compiled without its ceiling, stands to it; FilterError for a ceiling that does not compile."""
-    return _WITHIN.get(Meaning(own).relation(Meaning(compile_cel(ceiling))), Within.UNKNOWN)
+    meaning = Meaning(own)
+    if meaning.implies(Meaning(compile_cel(ceiling))):
+        return Within.INSIDE
+    wanted = witness(meaning)
+    is_cut = wanted is not None and program(ceiling).evaluate(wanted).kind is not OutcomeKind.TRUE
+    return Within.CUT if is_cut else Within.UNKNOWN
 
 
 def is_inside(ceiling: str, other: str) -> bool:

@@ -42,7 +42,7 @@ from headgate_api.objects.kinds import (
     Trigger,
     TriggerStatus,
 )
-from headgate_api.objects.metadata import TRUE, UNKNOWN, ObjectStatus, false, info, summary, timed, warning
+from headgate_api.objects.metadata import FALSE, TRUE, UNKNOWN, ObjectStatus, false, info, summary, timed, warning
 
 _NO_USERS: Final = "the server does not ask who sends events, so EventPolicies have no effect"
 _SHOWN_MAX: Final = 5
@@ -421,10 +421,10 @@ def _within_ceiling(inputs: StatusInputs) -> tuple[Condition, ...]:
     """There where the right by which it gets events has a ceiling."""
     if not inputs.ceiling:
         return ()
-    reason, message = inputs.within.capitalize(), CEILINGS.get(inputs.within, "")
-    if inputs.within == "inside":
-        return (Condition(type="WithinCeiling", status=TRUE, severity="Info", reason=reason, message=message),)
-    return (info("WithinCeiling", reason or "Unknown", message),)
+    said = inputs.within or "unknown"  # of a filter that does not compile nothing else is known
+    status = {"inside": TRUE, "cut": FALSE}.get(said, UNKNOWN)
+    message = CEILINGS[said]
+    return (Condition("WithinCeiling", status, severity="Info", reason=said.capitalize(), message=message),)
 
 
 def _filter_advisable(trigger: Routed, inputs: StatusInputs) -> tuple[Condition, ...]:
