@@ -402,3 +402,19 @@ def test_a_stored_filter_that_no_longer_compiles_gives_nothing(world: World, mon
     copy = RbacCopy(world.store)
     copy.refresh()
     assert copy.authorizer.ceiling(BLUE, READ.on(BROKER)) == "false"
+
+
+def test_an_update_that_drops_filters_unseen_is_refused(world: World) -> None:
+    """As by a program that knows roles by Kubernetes' types: it writes back what it has read, without the filters."""
+    world.role(to_events(filter={"cel": CEILING}))
+    key = ObjectKey(Kind.CLUSTER_ROLE, "", "blue")
+    read = _plain(world.store.get(key))
+    read["metadata"] = {name: read["metadata"][name] for name in ("name", "annotations")}
+    read |= {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole"}
+    for one in read["rules"]:
+        del one["filter"]
+    with pytest.raises(InvalidObjectError, match="would erase"):
+        world.itself.replace(key, read)
+    del read["metadata"]["annotations"]
+    world.itself.replace(key, read)
+    assert "headgate.dev/filters" not in world.store.get(key).metadata.annotations

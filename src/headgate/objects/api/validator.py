@@ -21,7 +21,7 @@ from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.event_policies import policy_with_defaults
 from headgate.objects.kinds.managers import with_metadata
 from headgate.objects.kinds.quotas import quota_with_defaults
-from headgate.objects.kinds.rbac_rules import AnyRole, bound, check_ceilings
+from headgate.objects.kinds.rbac_rules import AnyRole, bound, check_ceilings, role_with_copies
 from headgate.objects.kinds.specs import compiler_input, keeps_filter_errors, order_warning
 from headgate.objects.kinds.status import CEILINGS
 from headgate.objects.kinds.validate import filter_cause, not_on_kafka_causes, object_causes, scan_warning
@@ -144,6 +144,8 @@ def with_defaults(obj: Object) -> Object:
             return policy_with_defaults(obj)
         case RoleBinding() | ClusterRoleBinding():
             return bound(obj)
+        case RbacRole() | ClusterRole():
+            return role_with_copies(obj)
         case RbacRole() | ClusterRole() | EventType():
             return obj
     broker = obj.spec.broker or ("" if obj.spec.broker_ref is not None else BROKER_DEFAULT)

@@ -13,6 +13,7 @@ from headgate.auth.authorizer import Binding, BindingSubject, RbacPolicy, RoleKe
 from headgate.auth.routes import EVENTING, READ, SUBSCRIBE
 from headgate.auth.rules import ANY, AccessRule
 from headgate.filter.cel.errors import FilterError
+from headgate.objects.kinds.managers import with_metadata
 from headgate_api.errors import InvalidInputError
 from headgate_api.limits import RBAC_RULE_ITEMS_MAX, RBAC_RULES_MAX, RBAC_SUBJECTS_MAX, RBAC_TEXT_CHARS_MAX
 from headgate_api.objects.access_objects import (
@@ -26,6 +27,7 @@ from headgate_api.objects.access_objects import (
     RoleRef,
 )
 from headgate_api.objects.errors import Cause, forbidden, invalid, not_named, not_one_of, required, too_many
+from headgate_api.objects.kinds import FILTERS_ANNOTATION, JsonObject
 
 AnyRole = RbacRole | ClusterRole
 AnyBinding = RoleBinding | ClusterRoleBinding
@@ -51,6 +53,19 @@ def bound(binding: AnyBinding) -> AnyBinding:
     )
     role = msgspec.structs.replace(binding.role_ref, api_group=binding.role_ref.api_group or RBAC_GROUP)
     return msgspec.structs.replace(binding, subjects=subjects, role_ref=role)
+
+
+def role_with_copies(role: AnyRole) -> AnyRole:
+    """A role with copies of its ceilings in an annotation: programs that know no filter in a rule write it back."""
+    ceilings = ceilings_of(role)
+    annotations = {key: value for key, value in role.metadata.annotations.items() if key != FILTERS_ANNOTATION}
+    copies = {FILTERS_ANNOTATION: msgspec.json.encode(ceilings, order="sorted").decode()} if ceilings else {}
+    return with_metadata(role, annotations=annotations | copies)
+
+
+def ceilings_of(role: AnyRole) -> list[JsonObject | list[JsonObject]]:
+    """What the rules of a role say as their ceilings, of those that have one."""
+    return [list(rule.filters) or rule.filter or {} for rule in role.rules if rule.filter or rule.filters]
 
 
 # --- what writers must keep to --------------------------------------------------------------------
