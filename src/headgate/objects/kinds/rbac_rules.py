@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Final
 
@@ -164,18 +165,25 @@ def role_ref_causes(old: AnyBinding, new: AnyBinding) -> Iterator[Cause]:
 
 
 def access_rules(rules: Iterable[PolicyRule]) -> tuple[AccessRule, ...]:
-    """Rules as they are decided by."""
-    return tuple(
-        AccessRule(
-            verbs=frozenset(rule.verbs),
-            groups=frozenset(rule.api_groups),
-            resources=frozenset(rule.resources),
-            names=frozenset(rule.resource_names),
-            paths=frozenset(rule.non_resource_urls),
-            ceiling=_ceiling(rule),
-        )
-        for rule in rules
+    """Rules as they are decided by. One with a ceiling is for the rights that may have one, and for nothing beside."""
+    return tuple(one for rule in rules for one in _access_rules(rule))
+
+
+def _access_rules(rule: PolicyRule) -> Iterator[AccessRule]:
+    whole = AccessRule(
+        verbs=frozenset(rule.verbs),
+        groups=frozenset(rule.api_groups),
+        resources=frozenset(rule.resources),
+        names=frozenset(rule.resource_names),
+        paths=frozenset(rule.non_resource_urls),
+        ceiling=_ceiling(rule),
     )
+    if not whole.ceiling:
+        yield whole
+        return
+    for right in (READ, SUBSCRIBE):
+        if right.verb in whole.verbs and right.full_resource in whole.resources:
+            yield replace(whole, verbs=frozenset({right.verb}), resources=frozenset({right.full_resource}))
 
 
 def _ceiling(rule: PolicyRule) -> str:
