@@ -39,10 +39,5 @@ def is_inside(ceiling: str, other: str) -> bool:
 
 
 def joined(cel: str, ceiling: str) -> str:
-    """A filter (empty: every event) below a ceiling (empty: none), as canonical CEL; FilterError when it is too large.
-
-    Both are parsed apart: no text of the one ends in the other.
-    """
-    if not ceiling:
-        return cel
-    return compile_filter(None, [{"cel": one} for one in (ceiling, cel) if one]).cel
+    """A filter (empty: every event) below a ceiling (empty: none), as canonical CEL; FilterError if it is too large."""
+    return compile_filter({"cel": cel} if cel else None, (), ceiling).cel if ceiling else cel

@@ -100,7 +100,7 @@ class PlanDecoder:
 
 # --- compiling ------------------------------------------------------------------------------------
 
-Compile = Callable[[Mapping[str, object] | None, Sequence[object]], CompiledFilter]
+Compile = Callable[..., CompiledFilter]
 """`filter.compile.compiler.compile_filter`."""
 
 
@@ -114,18 +114,14 @@ class FilterCompiler:
     def below(
         self, filter_object: Mapping[str, object] | None, filters: Sequence[object], ceiling: str
     ) -> CompiledFilter:
-        """A filter as `compile` takes it, joined to a ceiling: canonical CEL, empty for none.
-
-        The ceiling is one more of the filters that must all hold, so nobody after this need know of it.
-        """
+        """A filter as `compile` takes it, joined to a ceiling (empty: none), and how it stands to it."""
         own = self.compile(filter_object, filters)
         if not ceiling:
             return own
         from headgate.filter.tools.ceiling import within
 
-        written = filters or ((filter_object,) if filter_object else ())
         try:
-            joined = self.compile(None, ({"cel": ceiling}, *written))
+            joined = self.compile(filter_object, filters, ceiling)
         except FilterError as error:
             reason = f"{error.reason}, together with the ceiling of the right to the broker's events"
             raise FilterError(reason, hint="write a smaller filter", limit=error.limit) from None
@@ -142,11 +138,13 @@ def filter_compiler() -> FilterCompiler:
     return FilterCompiler(checksum & 0x7FFF_FFFF, _compile)
 
 
-def _compile(filter_object: Mapping[str, object] | None, filters: Sequence[object]) -> CompiledFilter:
+def _compile(
+    filter_object: Mapping[str, object] | None, filters: Sequence[object], ceiling: str = ""
+) -> CompiledFilter:
     # Imported late: cel-cpp is heavy, and processes that only read the store never compile.
     from headgate.filter.compile.compiler import compile_filter
 
-    return compile_filter(filter_object, filters)
+    return compile_filter(filter_object, filters, ceiling)
 
 
 # --- compiling anew -------------------------------------------------------------------------------
