@@ -10,6 +10,7 @@ import pytest
 
 from headgate.auth.authorizer import ForbiddenError
 from headgate.auth.routes import READ, SUBSCRIBE
+from headgate.auth.rules import Attributes
 from headgate.auth.user import authenticated
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.objects.api.admission import Admission
@@ -22,6 +23,7 @@ from headgate.objects.store.store import Store
 from headgate.objects.views.copies import RbacCopy
 from headgate_api.errors import InvalidInputError
 from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import RBAC_CEILING_CHARS_MAX
 from headgate_api.objects.errors import InvalidObjectError
 from headgate_api.objects.kinds import SUBSCRIBER_ANNOTATION, Kind, ObjectKey, Subscription, Trigger
 from tests.objects.support import broker, trigger
@@ -133,6 +135,7 @@ def test_a_rule_says_its_ceiling_in_every_dialect(world: World, said: dict[str, 
     world.role(to_events(**said))
     world.bind()
     assert world.ceiling()
+    assert not world.roles.authorizer.allowed(BLUE, Attributes("get", EVENTING, "brokers").on(BROKER)).allowed
     stored = world.store.get(ObjectKey(Kind.CLUSTER_ROLE, "", "blue"))
     assert json.loads(json.dumps(said)) == {
         name: value
@@ -186,6 +189,17 @@ def test_ceilings_of_several_rules_are_alternatives(world: World) -> None:
     for right in (READ, SUBSCRIBE):
         cel = world.ceiling(right=right)
         assert [takes(cel, one) for one in (event(a=1), event(b=2), event(a=2), event())] == [True, True, False, False]
+
+
+def test_ceilings_that_are_too_long_together_give_nothing(world: World) -> None:
+    for number in range(2):
+        text = " || ".join(f'data.n{number} == "{"x" * 100}{n}"' for n in range(25))
+        assert len(text) < RBAC_CEILING_CHARS_MAX
+        world.role(to_events(filter={"cel": text}), name=f"r{number}")
+        world.bind(f"r{number}")
+    assert world.ceiling() == "false"
+    with pytest.raises(InvalidObjectError, match="RBAC_CEILING_CHARS_MAX"):
+        world.role(to_events(filter={"cel": " || ".join(f'data.n == "{"x" * 100}{n}"' for n in range(45))}))
 
 
 def test_a_rule_without_a_ceiling_gives_everything(world: World) -> None:
@@ -309,7 +323,7 @@ def test_a_subscription_is_joined_too(world: World) -> None:
 
 
 def test_a_ceiling_that_leaves_no_room_for_a_filter_refuses_it(world: World) -> None:
-    many = " || ".join(f"data.n == {number}" for number in range(250))
+    many = " || ".join(f"data.n == {number}" for number in range(200))
     world.role(to_events(filter={"cel": many}))
     world.bind()
     with pytest.raises(InvalidInputError, match="ceiling"):

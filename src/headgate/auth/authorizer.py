@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
+import structlog
+
 from headgate.auth.routes import HEALTH_PATHS, READ, SUBSCRIBE
 from headgate.auth.rules import EVERYTHING, AccessRule, Attributes
 from headgate.auth.user import SUPERUSERS, User, service_account
 from headgate_api.errors import HeadgateError
-from headgate_api.limits import RBAC_DECISIONS_MAX
+from headgate_api.limits import RBAC_CEILING_CHARS_MAX, RBAC_DECISIONS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,9 @@ class AccessDecision:
     reason: str = ""
 
 
+NOTHING: Final = "false"
+"""A ceiling that gives no event."""
+_log = structlog.get_logger("headgate.auth")
 _REFUSED: Final = AccessDecision(False)
 _SUPERUSER: Final = AccessDecision(True, f'the user is in the group "{SUPERUSERS}"')
 _HEALTH: Final = AccessDecision(True, "whether the server works is told to everybody")
@@ -170,6 +175,9 @@ class RbacPolicy:
                 other = SUBSCRIBE if wanted[:4] == READ[:4] else READ
                 granting = self._granting(user, other._replace(namespace=wanted.namespace, name=wanted.name))
             found = either({rule.ceiling for rule in granting})
+            if len(found) > RBAC_CEILING_CHARS_MAX:
+                _log.warning("the ceilings of a user's rights are too long together: no event is given", user=user.name)
+                found = NOTHING
             if len(self._ceilings) >= RBAC_DECISIONS_MAX:
                 self._ceilings.clear()
             self._ceilings[key] = found

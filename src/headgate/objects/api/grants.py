@@ -13,14 +13,14 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError, check
+from headgate.auth.authorizer import NOTHING, AlwaysAllow, Authorizer, ForbiddenError, check
 from headgate.auth.routes import PUBLISH, RBAC, READ, SUBSCRIBE
 from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
 from headgate.objects.kinds.egress import UrlPolicy, UrlRefusedError, published_broker
 from headgate.objects.kinds.event_policies import foreign_senders
 from headgate.objects.kinds.managers import with_metadata
-from headgate.objects.kinds.rbac_rules import NOTHING, AnyBinding, AnyRole, access_rules
+from headgate.objects.kinds.rbac_rules import AnyBinding, AnyRole, access_rules
 from headgate.objects.kinds.status import destination_uri, referenced_broker, sink_of
 from headgate.objects.store.store import Store
 from headgate.objects.store.targets import Taker

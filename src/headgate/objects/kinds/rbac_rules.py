@@ -10,13 +10,19 @@ from typing import Final
 import msgspec
 import structlog
 
-from headgate.auth.authorizer import Binding, BindingSubject, RbacPolicy, RoleKey, SubjectKind
+from headgate.auth.authorizer import NOTHING, Binding, BindingSubject, RbacPolicy, RoleKey, SubjectKind
 from headgate.auth.routes import EVENTING, READ, SUBSCRIBE
 from headgate.auth.rules import ANY, AccessRule
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.objects.kinds.managers import with_metadata
 from headgate_api.errors import InvalidInputError
-from headgate_api.limits import RBAC_RULE_ITEMS_MAX, RBAC_RULES_MAX, RBAC_SUBJECTS_MAX, RBAC_TEXT_CHARS_MAX
+from headgate_api.limits import (
+    RBAC_CEILING_CHARS_MAX,
+    RBAC_RULE_ITEMS_MAX,
+    RBAC_RULES_MAX,
+    RBAC_SUBJECTS_MAX,
+    RBAC_TEXT_CHARS_MAX,
+)
 from headgate_api.objects.access_objects import (
     RBAC_GROUP,
     ClusterRole,
@@ -39,8 +45,6 @@ _CEILING: Final = (
     "a rule with a filter gives rights to events alone: verbs get of brokers/events (reading) and knsubscribe of"
     " brokers (subscribing), of eventing.knative.dev; put other rights into another rule"
 )
-NOTHING: Final = "false"
-"""The ceiling of a rule whose filter does not work."""
 _log = structlog.get_logger("headgate.objects")
 
 
@@ -201,7 +205,11 @@ def ceiling_of(rule: PolicyRule) -> str:
     # Imported late: cel-cpp is heavy, and few roles have filters.
     from headgate.filter.compile.compiler import compile_filter
 
-    return compile_filter(rule.filter, rule.filters).cel
+    cel = compile_filter(rule.filter, rule.filters).cel
+    if len(cel) > RBAC_CEILING_CHARS_MAX:
+        field = "filters" if rule.filters else "filter"
+        raise over_limit("RBAC_CEILING_CHARS_MAX", f"the ceiling has {len(cel)} characters in CEL").at_field(field)
+    return cel
 
 
 def role_key(role: RoleRef, namespace: str) -> RoleKey:
