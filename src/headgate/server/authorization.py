@@ -47,6 +47,7 @@ from headgate_api.rpc.errors import status
 _OPEN: Final = AlwaysAllow()
 TargetCeiling = Callable[[ObjectKey], tuple[str, str] | None]
 """Of a trigger or subscription its broker and its ceiling, see `TargetTable.ceiling_of`; may block."""
+_HIDDEN: Final = "is not shown below a ceiling, and your right to events has one"
 _BELOW: Final = "reads are made below a ceiling: headgate tail, read, why, and subscriptions and triggers of your own"
 
 
@@ -79,7 +80,7 @@ def default_mode(settings: Settings) -> DefaultMode | None:
 class Authorization:
     """What users may ask of a front."""
 
-    def __init__(self, authorizer: Authorizer = _OPEN, target_ceiling: TargetCeiling = lambda _: None) -> None:
+    def __init__(self, authorizer: Authorizer = _OPEN, target_ceiling: TargetCeiling | None = None) -> None:
         self._authorizer = authorizer
         self._ceilings = Ceilings(authorizer, target_ceiling)
 
@@ -127,7 +128,7 @@ class AuthorizedRequests:
     def __init__(self, app: ASGIApp, authorizer: Authorizer, ceilings: Ceilings | None = None) -> None:
         self._app = app
         self._authorizer = authorizer
-        self._ceilings = ceilings or Ceilings(authorizer, lambda _: None)
+        self._ceilings = ceilings or Ceilings(authorizer)
         self._is_open = isinstance(authorizer, AlwaysAllow)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -173,9 +174,9 @@ class HeldBelow:
 
 
 class Ceilings:
-    """Lets a request through below the user's ceiling, or refuses it."""
+    """Lets a request through below the user's ceiling, or refuses it; all of `OWN` where it knows no target's."""
 
-    def __init__(self, authorizer: Authorizer, target_ceiling: TargetCeiling) -> None:
+    def __init__(self, authorizer: Authorizer, target_ceiling: TargetCeiling | None = None) -> None:
         self._authorizer = authorizer
         self._target_ceiling = target_ceiling
 
@@ -191,7 +192,7 @@ class Ceilings:
             ceiling = self._authorizer.ceiling(user, right)
             return HeldBelow(replace(user, ceiling=ceiling), right, ceiling)
         if access is EventAccess.REFUSED and self._is_bound(user, wanted):
-            raise self._refused(user, wanted, "is not shown below a ceiling, and your right to events has one", entry)
+            raise self._refused(user, wanted, _HIDDEN, entry)
         if access is EventAccess.OWN:
             return await self._of_target(user, wanted, entry)
         return HeldBelow(user)
@@ -208,6 +209,8 @@ class Ceilings:
     async def _of_target(self, user: User, wanted: Attributes, entry: AuditEntry | None) -> HeldBelow:
         kind = Kind.SUBSCRIPTION if wanted.resource == Kind.SUBSCRIPTION.plural else Kind.TRIGGER
         key = ObjectKey(kind, wanted.namespace, wanted.name)
+        if self._target_ceiling is None:
+            raise self._refused(user, wanted, _HIDDEN, entry)
         found = await asyncio.to_thread(self._target_ceiling, key)
         if found is None:
             return HeldBelow(user)  # there is no such object, which is the answer
