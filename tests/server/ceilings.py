@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,7 @@ class World:
 
     def __init__(self, folder: Path, variant: str, store: Store, threads: ThreadPoolExecutor) -> None:
         self.store = store
+        self.loop = asyncio.new_event_loop()
         self.roles = RbacCopy(store)
         self.grants = Grants(store, UrlPolicy(), self.roles.authorizer, self.roles.refresh)
         self.reconciler = Reconciler(store, rights=self.grants)
@@ -174,7 +175,7 @@ class World:
     def ask(
         self, method: str, path: str, body: object = None, user: User = BLUE, headers: dict[str, str] | None = None
     ) -> Answer:
-        return asyncio.run(self._ask(method, path, body, user, headers or {}))
+        return self.loop.run_until_complete(self._ask(method, path, body, user, headers or {}))
 
     async def _ask(self, method: str, path: str, body: object, user: User, headers: dict[str, str]) -> Answer:
         route, _, query = path.partition("?")
@@ -214,8 +215,8 @@ class World:
 def world(folder: Path, variant: str = "crimson") -> Iterator[World]:
     folder.mkdir(parents=True, exist_ok=True)
     store = Store.open(folder / "control.db")
-    with ThreadPoolExecutor(2) as threads:
-        try:
-            yield World(folder, variant, store, threads)
-        finally:
-            store.close()
+    with ThreadPoolExecutor(2) as threads, closing(store):
+        made = World(folder, variant, store, threads)
+        yield made
+        made.loop.run_until_complete(made.loop.shutdown_default_executor())
+        made.loop.close()

@@ -167,7 +167,7 @@ def _conditions(request: BacktestRequest, ceiling: str) -> dict[str, str]:
     if not request.filter:
         raise InvalidInputError("the request has no filter", hint="CEL text, or an object as in spec.filter")
     written = {_FILTER: condition(request.filter, _FILTER), _AGAINST: condition(request.against, _AGAINST)}
-    return {name: joined(cel, ceiling) or "" if cel else "" for name, cel in written.items()}
+    return {name: joined(cel, ceiling) if cel else "" for name, cel in written.items()}
 
 
 def _answer(now: _Progress, counted: CountPage, names: list[str], left_out: int, *, has_second: bool) -> BacktestPage:
