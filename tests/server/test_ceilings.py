@@ -114,6 +114,12 @@ def test_who_has_no_ceiling_reads_all(worlds: tuple[World, World]) -> None:
     assert stored.startswith("2026-01-01T00:00:00"), START_US
 
 
+def test_the_latest_event_is_the_latest_below_the_ceiling(worlds: tuple[World, World]) -> None:
+    """Not the one behind which a hidden one stands: where a read begins would say so."""
+    found = worlds[0].ask("GET", f"{READ}?from=latest").lines()
+    assert [one["id"] for one in found if "id" in one] == ["blue-57"]
+
+
 @pytest.mark.parametrize(
     "path",
     ["/shop/orders/events/", "/shop//orders/events", "/shop/orders/../orders/events", "/SHOP/orders/events"],
