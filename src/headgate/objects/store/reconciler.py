@@ -70,6 +70,10 @@ class Reconciler:
         self._usage_due_s = 0.0
         self._rights = rights
         self._judged_version: int | None = None
+        self._judged: tuple[tuple[int, int], int] | None = None
+        """The rights by which all takers of a routing version and of earlier ones were judged."""
+        self._is_joining = False
+        """Whether some targets have a ceiling that their filters may not be joined to yet: a pass that fails goes on."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set, which is noticed at the next look; a store that fails is tried again at it."""
@@ -123,16 +127,19 @@ class Reconciler:
         version = self._store.counters.version()
         if self._rights is None or version == self._judged_version:
             return
-        if takers := self._store.targets.takers():
+        rights, routing = self._store.targets.rights(), self._store.counters.all()["routing"]
+        since = self._judged[1] if self._judged is not None and self._judged[0] == rights else -1
+        if takers := self._store.targets.takers(since):
             self._rights.refresh()
             changed = [(one, new) for one in takers if (new := self._rights.judged(one)) != one]
             if changed:
+                self._is_joining |= any(old.ceiling != new.ceiling for old, new in changed)
                 self._store.targets.judge(changed)
-            if any(old.ceiling != new.ceiling for old, new in changed):
-                after: int | None = 0
-                while after is not None:
-                    after = self._store.plans.recompile(after)
-        self._judged_version = version
+        after: int | None = 0 if self._is_joining else None
+        while after is not None:
+            after = self._store.plans.recompile(after)
+        self._is_joining = False
+        self._judged_version, self._judged = version, (rights, routing)
 
     def _is_due(self) -> bool:
         now_s = self._clock_s()

@@ -38,6 +38,7 @@ from headgate.objects.store.rows import NAMED, Facts, KnownObjects, bump, bump_a
 from headgate_api.event.names import identity, path_of
 from headgate_api.limits import DROPPED_ROUTINGS_KEPT, REPORT_TEXT_CHARACTERS_MAX, ROUTING_STEPS_MAX
 from headgate_api.objects.kinds import (
+    RBAC_KINDS,
     SUBSCRIBER_ANNOTATION,
     Broker,
     DeliverySpec,
@@ -233,11 +234,20 @@ class TargetTable(Table):
         found = self._database.rows(f"SELECT broker, ceiling FROM targets WHERE {NAMED}", key)
         return found[0] if found else None
 
-    def takers(self) -> list[Taker]:
-        """Those by whose right events are taken, as they were judged last."""
+    def takers(self, since: int = -1) -> list[Taker]:
+        """Those by whose right events are taken, as they were judged last; of targets whose routing is newer."""
         columns = "taken_by, broker, namespace, forbidden, ceiling"
-        rows = self._database.rows(f"SELECT DISTINCT {columns} FROM targets WHERE taken_by != ''")
+        # The unary plus keeps SQLite to the index of routing: few of many have changed.
+        where, parameters = ("taken_by != ''", ()) if since < 0 else ("+taken_by != '' AND routing > ?", (since,))
+        rows = self._database.rows(f"SELECT DISTINCT {columns} FROM targets WHERE {where}", parameters)
         return [Taker(row[0], row[1], row[2], bool(row[3]), row[4]) for row in rows]
+
+    def rights(self) -> tuple[int, int]:
+        """Other numbers whenever a role or a binding was written or deleted."""
+        marks = ", ".join("?" * len(RBAC_KINDS))
+        question = f"SELECT count(*), ifnull(max(version), 0) FROM objects WHERE kind IN ({marks})"
+        ((count, newest),) = self._database.rows(question, tuple(RBAC_KINDS))
+        return count, newest
 
     def judge(self, changed: Iterable[tuple[Taker, Taker]]) -> None:
         """Has the targets of each as they are judged now: routed no more where it is forbidden, below another ceiling.
