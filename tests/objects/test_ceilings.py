@@ -18,6 +18,7 @@ from headgate.objects.api.bootstrap import bootstrap
 from headgate.objects.api.grants import Grants
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.managers import Manager, WriteOptions
+from headgate.objects.store.database import StoreUnavailableError
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import RbacCopy
@@ -392,6 +393,25 @@ def test_a_restart_between_the_judgement_and_the_joining_joins(world: World) -> 
     assert (world.filter().cel, world.filter().ceiling) == ("true", CEILING)
     assert world.store.plans.left() == 1
     world.store.plans.recompile()
+    assert world.filter().cel == CEILING
+
+
+def test_a_pass_that_fails_between_the_two_is_made_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.role(to_events())
+    world.bind()
+    world.create()
+    world.reconciler.step()
+    world.role(to_events(filter={"cel": CEILING}))
+
+    def fails(after: int = 0) -> int | None:
+        raise StoreUnavailableError("busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store.plans, "recompile", fails)
+        with pytest.raises(StoreUnavailableError):
+            world.reconciler.step()
+    assert (world.filter().cel, world.filter().ceiling) == ("true", CEILING)
+    world.reconciler.step()
     assert world.filter().cel == CEILING
 
 

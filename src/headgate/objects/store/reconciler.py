@@ -73,7 +73,7 @@ class Reconciler:
         self._judged: tuple[tuple[int, int], int] | None = None
         """The rights by which all takers of a routing version and of earlier ones were judged."""
         self._is_joining = False
-        """Whether some targets have a ceiling that their filters may not be joined to yet: a pass that fails goes on."""
+        """Whether some targets may have a ceiling that is not joined to their filters yet: a pass may have failed."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set, which is noticed at the next look; a store that fails is tried again at it."""
