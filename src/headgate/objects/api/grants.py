@@ -107,15 +107,17 @@ class Grants:
     def judged(self, taker: Taker) -> Taker:
         """One whom `signed` wrote down, with the right and the ceiling that he has now; by what is known.
 
-        In the namespace of the broker who may write triggers needs no other right.
+        In the namespace of the broker who may write triggers needs no other right. One whose last right to events is
+        gone gets no more than before for that: what he has stays below its ceiling.
         """
         try:
             found = msgspec.json.decode(taker.by, type=_Subscriber)
         except msgspec.MsgspecError:
             return taker._replace(forbidden=taker.is_foreign, ceiling=NOTHING)
         user, wanted = User(found.name, found.groups), SUBSCRIBE.on(taker.broker)
-        is_forbidden = taker.is_foreign and not self.authorizer.allowed(user, wanted).allowed
-        return taker._replace(forbidden=is_forbidden, ceiling=self.authorizer.ceiling(user, wanted))
+        may = [self.authorizer.allowed(user, right.on(taker.broker)).allowed for right in (SUBSCRIBE, READ)]
+        ceiling = self.authorizer.ceiling(user, wanted) if any(may) else taker.ceiling
+        return taker._replace(forbidden=taker.is_foreign and not may[0], ceiling=ceiling)
 
     def ceiling_of(self, obj: Routed) -> str:
         """The ceiling of whoever `signed` wrote down, by what is known; empty for none."""
