@@ -5,7 +5,8 @@
 The workload is `bench/` of the shared folder (HEADGATE_SHARED, or `../shared` beside the repository): 20,000 events,
 repeated to 500,000 in a real chunk log of two partitions, and neutral filters, which become CEL and are compiled like
 any other. The match runs as a batch on two threads, its rows are counted inside Spark. Before each measurement the
-matches on the first 2,000 events are compared with the workload's own truth.
+matches on the first 2,000 events are compared with the workload's own truth. `--ceiling CEL`, which must be true of
+every event of the workload, is joined to each filter, as the ceiling of a right is.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rich.table import Table
 
 from benchmarks.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
-from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
@@ -133,12 +134,12 @@ def _cel_of(predicate: dict[str, Any]) -> str:
             raise ValueError(op)
 
 
-def compiled(folder: Path, count: int) -> tuple[list[CompiledFilter], float]:
-    """The workload's filters, and the seconds that compiling took."""
+def compiled(folder: Path, count: int, ceiling: str) -> tuple[list[CompiledFilter], float]:
+    """The workload's filters, below a ceiling (empty: none), and the seconds that compiling took."""
     lines = (folder / "data" / f"filters_{count}.jsonl").read_bytes().splitlines()
     texts = [cel_of(json.loads(line)) for line in lines]
     start = time.perf_counter()
-    return [compile_cel(text) for text in texts], time.perf_counter() - start
+    return [compile_filter({"cel": text}, (), ceiling) for text in texts], time.perf_counter() - start
 
 
 def read(spark: SparkSession, log: Path, partitions: Sequence[int]) -> DataFrame:
@@ -162,8 +163,10 @@ def cpu_s(spark: SparkSession) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(spark: SparkSession, folder: Path, log: Path, count: int, events: int, runs: int) -> Result:
-    filters, compile_s = compiled(folder, count)
+def measure(
+    spark: SparkSession, folder: Path, log: Path, count: int, events: int, runs: int, ceiling: str = ""
+) -> Result:
+    filters, compile_s = compiled(folder, count, ceiling)
     truth = json.loads((folder / "data" / "truth_by_n.json").read_text())[str(count)]["matches"]
     start = time.perf_counter()
     table = build_table(spark, ((number, BROKER, one) for number, one in enumerate(filters)))
@@ -198,7 +201,7 @@ def results(arguments: argparse.Namespace, scratch: Path) -> Iterator[Result]:
     spark = start_session(jar=connector_jar(), threads=THREADS, scratch=scratch / "spark", heap_mib=arguments.heap_mib)
     try:
         for count in arguments.filters:
-            yield measure(spark, folder, log, count, arguments.events, arguments.runs)
+            yield measure(spark, folder, log, count, arguments.events, arguments.runs, arguments.ceiling)
     finally:
         spark.stop()
 
@@ -233,6 +236,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="measured runs; the best counts (default: %(default)s)")
     parser.add_argument("--heap-mib", type=int, default=4_096, help="the JVM's heap (default: %(default)s)")
     parser.add_argument("--scratch", type=Path, help="folder to work in and keep (default: a temporary one)")
+    parser.add_argument("--ceiling", default="", metavar="CEL", help="joined to every filter")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headgate-matcher-") as temporary:

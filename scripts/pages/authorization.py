@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.auth.routes import CALLS, ROUTES, RightOfCall, RightOfRoute
+from headgate.auth.routes import CALLS, ROUTES, EventAccess, RightOfCall, RightOfRoute
 from headgate.auth.rules import Attributes
 from headgate.objects.api.bootstrap import ROLES
 from headgate.objects.kinds.rbac_rules import access_rules
@@ -20,6 +20,18 @@ Where a method of [authentication](../howto/authenticate.md) is configured, ever
 To publish, an [EventPolicy](event-policies.md) or the default authorization mode may let in somebody without the right, and an EventPolicy may refuse events of somebody who has it.
 
 A request to a name in a namespace that the user may not see is refused with 403 whether there is such an object or not.
+
+## Ceilings
+
+A right to a broker's events may have [a ceiling](../howto/authorize.md#let-a-team-see-a-part-of-the-events). The last column of the tables says how it holds for the user's other requests:
+
+* `joined`: the ceiling holds beside the filter of the request.
+* `written`: what is written gets only events below the ceiling of its writer.
+* `own`: of triggers and subscriptions whose own ceiling lies inside the user's; for others the answer is 403.
+* `shown`: the status of other users' triggers and subscriptions is shown without what events have left in it.
+* `refused`: 403 for whoever has a ceiling there.
+
+Without a word the request tells nothing of stored events. A role with `*` has no ceiling, and neither have members of `system:masters`.
 """
 _ROLES: Final = """## Roles
 
@@ -49,11 +61,12 @@ def page() -> str:
 
 def _section(title: str, lines: tuple[RightOfRoute, ...] | tuple[RightOfCall, ...]) -> Iterator[str]:
     yield f"## {title}\n"
-    yield row("request", "what it does", "verb", "right", "roles `headgate:`")
-    yield "|---|---|---|---|---|"
+    yield row("request", "what it does", "verb", "right", "roles `headgate:`", "below a ceiling")
+    yield "|---|---|---|---|---|---|"
     for line in lines:
         method = f"{line.method.replace('*', 'POST')} {line.path}" if isinstance(line, RightOfRoute) else line.method
-        yield row(f"`{method}`", line.what, f"`{line.wanted.verb}`", f"`{_right(line.wanted)}`", _roles(line.wanted))
+        right, access = f"`{_right(line.wanted)}`", "" if line.events is EventAccess.NONE else line.events
+        yield row(f"`{method}`", line.what, f"`{line.wanted.verb}`", right, _roles(line.wanted), access)
     yield ""
 
 

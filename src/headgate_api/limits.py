@@ -325,6 +325,9 @@ RBAC_TEXT_CHARS_MAX: Final = 512
 """A verb, a resource, a path or a subject's name."""
 RBAC_GRANT_STEPS_MAX: Final = 2_000
 """Single combinations of verb, group, resource and name that are looked at when a role is given: some 20 ms."""
+RBAC_CEILING_CHARS_MAX: Final = 4_096
+"""A ceiling, of a rule, and of a user on a broker by all of his rules: over it he gets nothing. Ten tenants' ids are a
+tenth of it, and it goes along as a header inside of the server."""
 RBAC_DECISIONS_MAX: Final = 65_536
 """Decisions that a process remembers, some 30 MiB; over it all are forgotten."""
 EVENT_POLICIES_MAX: Final = 4_096

@@ -89,6 +89,12 @@ class OnlyBob:
     def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
         return ()
 
+    def ceiling(self, user: User, wanted: Attributes) -> str:
+        return ""
+
+    def has_ceilings(self, user: User, namespace: str) -> bool:
+        return False
+
 
 def test_policies_let_in_for_publishing_and_nothing_else() -> None:
     authority = EventPolicyAuthority(DefaultMode.DENY_ALL)

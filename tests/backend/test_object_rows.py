@@ -16,7 +16,7 @@ from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.routing import TargetReport
 from headgate.objects.store.store import Store
 from headgate_api.objects.errors import AlreadyExistsError, ObjectNotFoundError
-from headgate_api.objects.kinds import Kind
+from headgate_api.objects.kinds import SUBSCRIBER_ANNOTATION, Kind
 from tests.backend.objects_contract import create, dump, key, label
 from tests.objects.support import broker
 
@@ -150,4 +150,27 @@ def test_a_row_that_another_one_replaces_is_deleted_in_the_topic(tmp_path: Path)
         b'["targets",1]': True,
         b'["targets",2]': False,
     }
+    store.close()
+
+
+def test_a_ceiling_reaches_the_other_servers_at_once_and_its_filters_after_it(tmp_path: Path) -> None:
+    """A narrower right holds everywhere by the first of the two changes: the last check before a delivery asks it."""
+    committer = _Recorded()
+    leader, follower = prepared(tmp_path / "leader.db"), prepared(tmp_path / "follower.db")
+    store = Store.open(leader, committer=committer)
+    store.make_default_broker()
+    by, ceiling = '{"name":"blue","groups":[]}', 'data.tenant == "blue"'
+    create(store, "t1")
+    Admission(store).merge(key("t1"), {"metadata": {"annotations": {SUBSCRIBER_ANNOTATION: by}}})
+    (taker,) = store.targets.takers()
+    seen = 0
+    for change in (lambda: store.targets.judge([(taker, taker._replace(ceiling=ceiling))]), store.plans.recompile):
+        change()
+        new, seen = committer.changes[seen:], len(committer.changes)
+        assert applied(follower, [record for one in new for record in one]) == dump(leader)
+        with closing(Store.open(follower)) as other:
+            found = other.snapshot().trigger("default/t1")
+            assert found is not None
+            assert found.filter.ceiling == ceiling
+    assert found.filter.cel.startswith(ceiling)
     store.close()

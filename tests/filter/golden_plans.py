@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -61,8 +60,9 @@ def plans() -> Iterator[tuple[str, str]]:
 
 
 def _text(plan: CompiledFilter) -> str:
-    # Notes are for people: a stored one in older words does no harm.
-    return msgspec.json.encode(replace(plan, notes=())).decode()
+    # Notes are for people: a stored one in older words does no harm. A ceiling is no part of the plan that is stored.
+    stored = {"cel": plan.cel, "rows": plan.rows, "notes": (), "sure_bytes": plan.sure_bytes}
+    return msgspec.json.encode(stored).decode()
 
 
 def golden() -> tuple[int, dict[str, str]]:

@@ -178,7 +178,8 @@ def test_one_of_the_same_namespace_is_as_named(world: World) -> None:
     made = world.create(EVE, document)
     assert (made.broker_key, made.broker_name, made.is_foreign) == ("team-b/orders", "orders", False)
     assert made.metadata.labels[BROKER_LABEL] == "orders"
-    assert SUBSCRIBER_ANNOTATION not in made.metadata.annotations
+    assert json.loads(made.metadata.annotations[SUBSCRIBER_ANNOTATION])["name"] == "eve"
+    assert world.store.snapshot().trigger(KEY.path) is None or not world.store.targets.takers()[0].forbidden
 
 
 def test_a_manifest_of_the_server_needs_no_right(world: World) -> None:

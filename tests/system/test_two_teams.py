@@ -6,6 +6,7 @@ Every user shows a token of a real OpenID provider, and nobody is in a file.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -460,3 +461,96 @@ def test_kubectl_asks_and_gives(teams: Teams) -> None:
     assert "deleted" in said("root", "delete", "clusterrole", "mine")
     assert "deleted" in said("ann", "delete", "role/looker", "rolebinding/looks", "-n", "team-a")
     eventually(lambda: "cannot list" in said("eve", "get", "triggers", "-n", "team-a"))
+
+
+# --- below a ceiling ------------------------------------------------------------------------------
+
+
+def ceilinged(region: str) -> str:
+    """A role that is written as an operator would: events of one region, and what to do with them."""
+    rules = [
+        {
+            "apiGroups": [EVENTING],
+            "resources": ["brokers", "brokers/events"],
+            "verbs": ["get", "knsubscribe"],
+            "filter": {"cel": f'data.region == "{region}"'},
+        },
+        {"apiGroups": [OWN], "resources": ["subscriptions"], "verbs": ["get", "list", "create", "update", "delete"]},
+        {"apiGroups": [OWN], "resources": ["subscriptions/events"], "verbs": ["update"]},
+        {"apiGroups": [OWN], "resources": ["deadletters", "replays"], "verbs": ["get", "list"]},
+        {"apiGroups": [EVENTING], "resources": ["brokers/trace", "brokers/why"], "verbs": ["get"]},
+    ]
+    metadata = {"name": "region", "namespace": "regions"}
+    return json.dumps({"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
+
+
+def test_a_user_below_a_ceiling_gets_a_part_of_the_events(teams: Teams) -> None:
+    """By HTTP, gRPC and pulls; kubectl writes the role; another role is followed within a second."""
+    base, place = f"/apis/{EVENTING}/v1/namespaces/regions", teams.place("regions", "subscriptions")
+    assert teams.ask("root", "POST", f"{base}/brokers", {"metadata": {"name": THERE}} | BROKER).status == 201
+    assert teams.kubectl("root", "apply", "-f", "-", stdin=ceilinged("eu")).returncode == 0
+    written = teams.kubectl("root", "get", "role", "region", "-n", "regions", "-o", "json").stdout
+    assert json.loads(written)["rules"][0]["filter"] == {"cel": 'data.region == "eu"'}
+    document = {
+        "metadata": {"name": "eve"},
+        "subjects": [{"kind": "User", "name": "eve"}],
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "region"},
+    }
+    roles = f"/apis/{RBAC}/v1/namespaces/regions/rolebindings"
+    assert (
+        teams.ask("root", "POST", roles, document | {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding"}).status == 201
+    )
+    for name, user in (("mine", "eve"), ("theirs", "root")):
+        subscription = {"apiVersion": f"{OWN}/v1", "kind": "Subscription", "metadata": {"name": name}}
+        made = teams.ask(user, "POST", place, subscription | {"spec": {"broker": THERE, "filterFrom": "beginning"}})
+        assert made.status == 201, made.body
+    publish_regions(teams, "1")
+
+    def read_by_http() -> set[str]:
+        body = teams.ask("eve", "GET", f"/regions/{THERE}/events?from=earliest").body
+        return {one["id"] for one in map(json.loads, body.splitlines()) if "id" in one}
+
+    def read_by_grpc() -> set[str]:
+        with teams.client("eve") as client, client.read(f"regions/{THERE}", start="earliest", follow=False) as reader:
+            return {one.event.id for one in reader}
+
+    def pulled() -> set[str]:
+        answer = teams.ask("eve", "POST", f"{place}/mine/pull", {"wait": 1})
+        return {one["event"]["id"] for one in answer.json["events"]}
+
+    assert read_by_http() == read_by_grpc() == {"eu-1"}
+    got = set[str]()
+    eventually(lambda: got.update(pulled()) or "eu-1" in got)
+    assert got == {"eu-1"}
+    assert teams.ask("eve", "POST", f"{place}/theirs/pull", {"wait": 0}).status == 403
+    method, opening = "/headgate.v1.Subscriptions/Subscribe", OPENINGS["Subscribe"]
+    assert teams.call("eve", method, opening("regions/theirs"))[0] == "PERMISSION_DENIED"
+    for path in (f"{base}/brokers/{THERE}/trace?id=us-1", teams.place("regions", "deadletters")):
+        refusal = teams.ask("eve", "GET", path)
+        assert (refusal.status, b"ceiling" in refusal.body) == (403, True), refusal
+    hidden, unknown = (teams.ask("eve", "GET", f"{base}/brokers/{THERE}/why?id={id_}").json for id_ in ("us-1", "us-9"))
+    assert {**hidden, "id": ""} | {"searchedTo": ""} == {**unknown, "id": ""} | {"searchedTo": ""}
+    assert teams.kubectl("root", "apply", "-f", "-", stdin=ceilinged("us")).returncode == 0
+    assert read_by_http() == {"us-1"}
+
+    def is_in_force() -> bool:
+        status = teams.ask("root", "GET", f"{place}/mine").json["status"]
+        ready = next(one["status"] for one in status["conditions"] if one["type"] == "Ready")
+        return (status["ceiling"], ready) == ('data.region == "us"', "True")
+
+    eventually(is_in_force)
+    publish_regions(teams, "2")
+    got.clear()
+    eventually(lambda: got.update(pulled()) or "us-2" in got)
+    assert "eu-2" not in got
+
+
+BROKER = {"apiVersion": f"{EVENTING}/v1", "kind": "Broker"}
+
+
+def publish_regions(teams: Teams, number: str) -> None:
+    for region in ("eu", "us"):
+        event = {"specversion": "1.0", "id": f"{region}-{number}", "source": "/s", "type": "t"}
+        event |= {"data": {"region": region}}
+        sent = teams.ask("root", "POST", f"/regions/{THERE}", event, "application/cloudevents+json")
+        assert sent.status == 202

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
-from headgate.auth.routes import HEALTH_PATHS
+import structlog
+
+from headgate.auth.routes import HEALTH_PATHS, READ, SUBSCRIBE
 from headgate.auth.rules import EVERYTHING, AccessRule, Attributes
 from headgate.auth.user import SUPERUSERS, User, service_account
 from headgate_api.errors import HeadgateError
-from headgate_api.limits import RBAC_DECISIONS_MAX
+from headgate_api.limits import RBAC_CEILING_CHARS_MAX, RBAC_DECISIONS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,9 @@ class AccessDecision:
     reason: str = ""
 
 
+NOTHING: Final = "false"
+"""A ceiling that gives no event."""
+_log = structlog.get_logger("headgate.auth")
 _REFUSED: Final = AccessDecision(False)
 _SUPERUSER: Final = AccessDecision(True, f'the user is in the group "{SUPERUSERS}"')
 _HEALTH: Final = AccessDecision(True, "whether the server works is told to everybody")
@@ -37,6 +42,17 @@ class Authorizer(Protocol):
         """What a user may do in a namespace; empty: everywhere alone."""
         ...
 
+    def ceiling(self, user: User, wanted: Attributes) -> str:
+        """Of which of a broker's events a right (READ or SUBSCRIBE on it) is, as canonical CEL; empty: of all.
+
+        Whoever has not this right, and gets the events by others, has the ceiling of the other one of the two.
+        """
+        ...
+
+    def has_ceilings(self, user: User, namespace: str) -> bool:
+        """Whether a user has a ceiling on a broker that may be in a namespace; empty: in any."""
+        ...
+
 
 class AlwaysAllow:
     """Everybody may do everything: no method of authentication is configured."""
@@ -46,6 +62,12 @@ class AlwaysAllow:
 
     def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
         return EVERYTHING
+
+    def ceiling(self, user: User, wanted: Attributes) -> str:
+        return ""
+
+    def has_ceilings(self, user: User, namespace: str) -> bool:
+        return False
 
 
 class SubjectKind(StrEnum):
@@ -124,6 +146,9 @@ class RbacPolicy:
                     by_role = self._held.setdefault(subject.key, {}).setdefault(binding.namespace, {})
                     by_role.setdefault(binding.role, _Held(binding, subject, rules))
         self._decisions: dict[tuple[str, tuple[str, ...], Attributes], AccessDecision] = {}
+        self._ceilings: dict[tuple[str, tuple[str, ...], Attributes], str] = {}
+        self._have_ceilings: dict[tuple[str, tuple[str, ...], str], bool] = {}
+        self._knows_ceilings = any(rule.ceiling for rules in roles.values() for rule in rules)
 
     def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
         key = user.name, user.groups, wanted
@@ -139,6 +164,52 @@ class RbacPolicy:
         own = EVERYTHING if SUPERUSERS in user.groups else ()
         return *own, *(rule for held in self._all_held(user, namespace) for rule in held.rules)
 
+    def ceiling(self, user: User, wanted: Attributes) -> str:
+        if not self._knows_ceilings or SUPERUSERS in user.groups:
+            return ""
+        key = user.name, user.groups, wanted
+        found = self._ceilings.get(key)
+        if found is None:
+            granting = self._granting(user, wanted)
+            if not granting:
+                other = SUBSCRIBE if wanted[:4] == READ[:4] else READ
+                granting = self._granting(user, other._replace(namespace=wanted.namespace, name=wanted.name))
+            found = either({rule.ceiling for rule in granting})
+            if len(found) > RBAC_CEILING_CHARS_MAX:
+                _log.warning("the ceilings of a user's rights are too long together: no event is given", user=user.name)
+                found = NOTHING
+            if len(self._ceilings) >= RBAC_DECISIONS_MAX:
+                self._ceilings.clear()
+            self._ceilings[key] = found
+        return found
+
+    def _granting(self, user: User, wanted: Attributes) -> list[AccessRule]:
+        return [rule for held in self._all_held(user, wanted.namespace) for rule in held.rules if rule.allows(wanted)]
+
+    def has_ceilings(self, user: User, namespace: str) -> bool:
+        if not self._knows_ceilings or SUPERUSERS in user.groups:
+            return False
+        key = user.name, user.groups, namespace
+        found = self._have_ceilings.get(key)
+        if found is None:
+            everywhere = self.rules_of(user, "")
+            found = any(
+                rule.ceiling and not any(one.covers(replace(rule, ceiling="")) for one in (*everywhere, *own))
+                for own in self._rules_by_place(user, namespace)
+                for rule in own
+            )
+            if len(self._have_ceilings) >= RBAC_DECISIONS_MAX:
+                self._have_ceilings.clear()
+            self._have_ceilings[key] = found
+        return found
+
+    def _rules_by_place(self, user: User, namespace: str) -> Iterator[tuple[AccessRule, ...]]:
+        """What a user may do everywhere, and in a namespace, or in each of them."""
+        yield self.rules_of(user, "")
+        owned = [self._held.get(subject, {}) for subject in _subjects(user)]
+        for place in {namespace} if namespace else {one for held in owned for one in held if one}:
+            yield tuple(rule for held in owned for one in held.get(place, {}).values() for rule in one.rules)
+
     def _decide(self, user: User, wanted: Attributes) -> AccessDecision:
         if SUPERUSERS in user.groups:
             return _SUPERUSER
@@ -151,11 +222,22 @@ class RbacPolicy:
 
     def _all_held(self, user: User, namespace: str) -> Iterator[_Held]:
         """First what holds everywhere."""
-        subjects = [(False, user.name), *((True, group) for group in user.groups)]
-        owned = [held for subject in subjects if (held := self._held.get(subject)) is not None]
+        owned = [held for subject in _subjects(user) if (held := self._held.get(subject)) is not None]
         for place in ("", namespace) if namespace else ("",):
             for held in owned:
                 yield from held.get(place, {}).values()
+
+
+def _subjects(user: User) -> list[tuple[bool, str]]:
+    return [(False, user.name), *((True, group) for group in user.groups)]
+
+
+def either(ceilings: Iterable[str]) -> str:
+    """Ceilings of rules that each grant a right: an event below one of them is enough; empty: all events."""
+    known = sorted(set(ceilings))
+    if len(known) < 2:
+        return known[0] if known else ""
+    return "" if "" in known else " || ".join(f"({one})" for one in known)
 
 
 class RbacAuthorizer:
@@ -170,6 +252,12 @@ class RbacAuthorizer:
     def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
         return self.policy.rules_of(user, namespace)
 
+    def ceiling(self, user: User, wanted: Attributes) -> str:
+        return self.policy.ceiling(user, wanted)
+
+    def has_ceilings(self, user: User, namespace: str) -> bool:
+        return self.policy.has_ceilings(user, namespace)
+
 
 class ForbiddenError(HeadgateError):
     """The user has no right to do what he asks for, in Kubernetes' words; `detail` says why, else what is missing."""
@@ -177,8 +265,8 @@ class ForbiddenError(HeadgateError):
     code = "forbidden"
     http_status = 403
 
-    def __init__(self, user: User, wanted: Attributes, detail: str = "") -> None:
-        super().__init__(_refusal(user, wanted, detail))
+    def __init__(self, user: User, wanted: Attributes, detail: str = "", *, hint: str = "") -> None:
+        super().__init__(_refusal(user, wanted, detail), hint=hint)
         self.user = user
         self.wanted = wanted
 

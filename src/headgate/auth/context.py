@@ -31,7 +31,7 @@ current_user: Final = ContextVar("user", default=ANONYMOUS)
 current_entry: Final[ContextVar[AuditEntry | None]] = ContextVar("entry", default=None)
 """What the audit log will have of the gRPC call that is being answered; None while nothing is recorded."""
 
-_decoder: Final = msgspec.json.Decoder(tuple[str, tuple[str, ...], str, dict[str, tuple[str, ...]]])
+_decoder: Final = msgspec.json.Decoder(tuple[str, tuple[str, ...], str, dict[str, tuple[str, ...]], str])
 
 
 def shows_token(headers: Iterable[tuple[bytes, bytes]], token: bytes) -> bool:
@@ -42,7 +42,7 @@ def shows_token(headers: Iterable[tuple[bytes, bytes]], token: bytes) -> bool:
 
 def header_of(user: User) -> bytes:
     """A user for `USER_HEADER`."""
-    whole = (user.name, user.groups, user.uid, dict(user.extra))
+    whole = (user.name, user.groups, user.uid, dict(user.extra), user.ceiling)
     return base64.b64encode(msgspec.json.encode(whole))
 
 

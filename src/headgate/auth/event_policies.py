@@ -139,6 +139,12 @@ class PublishAuthorizer:
         """What policies let in is no right that somebody could give away."""
         return () if BOUND in user.extra else self._roles.rules_of(user, namespace)
 
+    def ceiling(self, user: User, wanted: Attributes) -> str:
+        return self._roles.ceiling(user, wanted)
+
+    def has_ceilings(self, user: User, namespace: str) -> bool:
+        return self._roles.has_ceilings(user, namespace)
+
 
 class EventForbiddenError(HeadgateError):
     """No policy admits an event of this user to the broker; `index` is its place in a batch, None for a single one."""

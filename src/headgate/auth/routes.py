@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl
@@ -32,6 +33,20 @@ _ANY_METHOD: Final = "*"
 _SET: Final = ("1", "true")
 
 
+class EventAccess(StrEnum):
+    """How the ceiling of a user's right holds where events may be read or taken, or something be learnt of them.
+
+    Whoever has no ceiling is asked for nothing.
+    """
+
+    NONE = "none"  # nothing is read of any event that a broker has
+    JOINED = "joined"  # the ceiling holds beside the request's own filter: the gate writes it into the user
+    WRITTEN = "written"  # what is written is filtered below the ceiling of its writer (`objects/api/admission.py`)
+    OWN = "own"  # the events are those of a trigger or subscription, whose ceiling must lie inside the user's
+    SHOWN = "shown"  # an object, of whose status nothing is shown that events have left in it
+    REFUSED = "refused"  # whoever has a ceiling there is refused
+
+
 @dataclass(frozen=True, slots=True)
 class RightOfRoute:
     """A path of HTTP, the right that it needs, and what the request does; the method `*` is every other one.
@@ -44,6 +59,7 @@ class RightOfRoute:
     path: str
     wanted: Attributes
     what: str
+    events: EventAccess
     selects: bool = False
 
 
@@ -57,13 +73,28 @@ class RightOfCall:
     method: str
     wanted: Attributes
     what: str
+    events: EventAccess
     named: Callable[[bytes], str] | None = None
+
+
+_OF_OBJECTS: Final = {
+    "triggers": EventAccess.SHOWN,
+    "subscriptions": EventAccess.SHOWN,
+    "eventtypes": EventAccess.REFUSED,  # some are made of events
+    "resourcequotas": EventAccess.REFUSED,  # their statuses count events
+}
+"""Of kinds of objects that events leave something in; what is written is as `WRITTEN`, or says nothing."""
 
 
 def _object_routes(group: str, plural: str, *, namespaced: bool = True, version: str = "v1") -> Iterator[RightOfRoute]:
     def one(method: str, path: str, verb: str, what: str, subresource: str = "") -> RightOfRoute:
         selects = verb in ("list", "deletecollection")
-        return RightOfRoute(method, path, Attributes(verb, group, plural, subresource), what, selects)
+        access = _OF_OBJECTS.get(plural, EventAccess.NONE)
+        if access is EventAccess.SHOWN and verb in ("create", "update", "patch"):
+            access = EventAccess.WRITTEN
+        elif access is EventAccess.REFUSED and verb not in ("get", "list"):
+            access = EventAccess.NONE
+        return RightOfRoute(method, path, Attributes(verb, group, plural, subresource), what, access, selects)
 
     root = f"/apis/{group}/{version}" if group else "/api/v1"
     everywhere = f"{root}/{plural}"
@@ -79,37 +110,43 @@ def _object_routes(group: str, plural: str, *, namespaced: bool = True, version:
         yield one("GET", f"{base}/{{name}}/status", "get", f"the status of one of {plural}", "status")
 
 
+_NONE, _JOINED, _OF_TARGET, _REFUSED = EventAccess.NONE, EventAccess.JOINED, EventAccess.OWN, EventAccess.REFUSED
+
+
 def _subresources() -> Iterator[RightOfRoute]:
+    def of(plural: str, subresource: str, verb: str = "get") -> Attributes:
+        return Attributes(verb, EVENTING, plural, subresource)
+
     brokers = f"/apis/{EVENTING}/v1/namespaces/{{namespace}}/brokers/{{name}}"
     own_brokers = f"/apis/{OWN}/v1/namespaces/{{namespace}}/brokers/{{name}}"
     triggers = f"/apis/{EVENTING}/v1/namespaces/{{namespace}}/triggers/{{name}}"
     subscriptions = f"/apis/{OWN}/v1/namespaces/{{namespace}}/subscriptions/{{name}}"
-    for method, path, wanted, what in (
-        (_ANY_METHOD, "/{namespace}/{name}", PUBLISH, "publish events to a broker"),
-        ("GET", "/{namespace}/{name}/events", _READ, "read a broker's stored events"),
-        ("GET", f"{own_brokers}/filter", Attributes("get", EVENTING, "brokers", "filter"), "which events are wanted"),
-        ("POST", f"{own_brokers}/backtest", Attributes("create", EVENTING, "brokers", "backtest"), "try a filter"),
-        ("GET", f"{brokers}/why", Attributes("get", EVENTING, "brokers", "why"), "why triggers got an event or not"),
-        ("GET", f"{brokers}/trace", Attributes("get", EVENTING, "brokers", "trace"), "the way of an event"),
-        ("GET", f"{brokers}/timeline", Attributes("get", EVENTING, "brokers", "timeline"), "an event's life"),
-        ("GET", f"{brokers}/catalogue", CATALOGUE, "which events flow here"),
-        ("POST", f"{brokers}/catalogue", CATALOGUE, "names in a filter that no event has had"),
-        ("GET", f"{brokers}/lint", Attributes("get", EVENTING, "brokers", "lint"), "compare its filters"),
-        ("GET", f"{brokers}/stats", Attributes("get", EVENTING, "brokers", "stats"), "a broker with its counters"),
-        ("GET", f"{triggers}/stats", Attributes("get", EVENTING, "triggers", "stats"), "a trigger with its counters"),
-        ("GET", f"{triggers}/why", Attributes("get", EVENTING, "triggers", "why"), "why it got an event or not"),
-        ("POST", f"{subscriptions}/pull", _CONSUME, "take events"),
-        ("POST", f"{subscriptions}/ack", _CONSUME, "acknowledge events"),
-        ("POST", f"{subscriptions}/nack", _CONSUME, "give events back"),
-        ("POST", f"{subscriptions}/leave", _CONSUME, "give up a consumer's turn"),
-        ("POST", f"{subscriptions}/seek", _SEEK, "go on elsewhere"),
-        ("GET", f"{subscriptions}/seek", Attributes("get", OWN, "subscriptions", "seek"), "how far a seek is"),
-        ("DELETE", f"{subscriptions}/seek", Attributes("delete", OWN, "subscriptions", "seek"), "cancel a seek"),
-        ("POST", f"{subscriptions}/analyze", _ANALYZE, "try a filter on the backlog"),
-        ("GET", f"{subscriptions}/stats", _STATS, "where a subscription stands"),
-        ("GET", f"{subscriptions}/consumers", _CONSUMERS, "who has its events"),
+    for method, path, wanted, what, access in (
+        (_ANY_METHOD, "/{namespace}/{name}", PUBLISH, "publish events to a broker", _NONE),
+        ("GET", "/{namespace}/{name}/events", READ, "read a broker's stored events", _JOINED),
+        ("GET", f"{own_brokers}/filter", of("brokers", "filter"), "which events are wanted", _NONE),
+        ("POST", f"{own_brokers}/backtest", of("brokers", "backtest", "create"), "try a filter", _JOINED),
+        ("GET", f"{brokers}/why", of("brokers", "why"), "why triggers got an event or not", _JOINED),
+        ("GET", f"{brokers}/trace", of("brokers", "trace"), "the way of an event", _REFUSED),
+        ("GET", f"{brokers}/timeline", of("brokers", "timeline"), "an event's life", _REFUSED),
+        ("GET", f"{brokers}/catalogue", CATALOGUE, "which events flow here", _REFUSED),
+        ("POST", f"{brokers}/catalogue", CATALOGUE, "names in a filter that no event has had", _REFUSED),
+        ("GET", f"{brokers}/lint", of("brokers", "lint"), "compare its filters", _REFUSED),
+        ("GET", f"{brokers}/stats", of("brokers", "stats"), "a broker with its counters", _REFUSED),
+        ("GET", f"{triggers}/stats", of("triggers", "stats"), "a trigger with its counters", _REFUSED),
+        ("GET", f"{triggers}/why", of("triggers", "why"), "why it got an event or not", _OF_TARGET),
+        ("POST", f"{subscriptions}/pull", _CONSUME, "take events", _OF_TARGET),
+        ("POST", f"{subscriptions}/ack", _CONSUME, "acknowledge events", _OF_TARGET),
+        ("POST", f"{subscriptions}/nack", _CONSUME, "give events back", _OF_TARGET),
+        ("POST", f"{subscriptions}/leave", _CONSUME, "give up a consumer's turn", _OF_TARGET),
+        ("POST", f"{subscriptions}/seek", _SEEK, "go on elsewhere", _OF_TARGET),
+        ("GET", f"{subscriptions}/seek", _SEEK._replace(verb="get"), "how far a seek is", _OF_TARGET),
+        ("DELETE", f"{subscriptions}/seek", _SEEK._replace(verb="delete"), "cancel a seek", _OF_TARGET),
+        ("POST", f"{subscriptions}/analyze", _ANALYZE, "try a filter on the backlog", _REFUSED),
+        ("GET", f"{subscriptions}/stats", _STATS, "where a subscription stands", _REFUSED),
+        ("GET", f"{subscriptions}/consumers", _CONSUMERS, "who has its events", _OF_TARGET),
     ):
-        yield RightOfRoute(method, path, wanted, what)
+        yield RightOfRoute(method, path, wanted, what, access)
 
 
 def _collections() -> Iterator[RightOfRoute]:
@@ -130,30 +167,34 @@ def _collections() -> Iterator[RightOfRoute]:
         ("POST", f"{replays}/{{name}}/cancel", "update", "cancel a replay"),
     ):
         resource = "replays" if "/replays" in path else "deadletters"
-        yield RightOfRoute(method, path, Attributes(verb, OWN, resource), what)
+        yield RightOfRoute(method, path, Attributes(verb, OWN, resource), what, _REFUSED)
     wanted = Attributes("create", EVENTING, "triggers", "redrive")
-    yield RightOfRoute("POST", f"{letters}/redrive/{{name}}", wanted, "send dead letters to this trigger")
+    yield RightOfRoute("POST", f"{letters}/redrive/{{name}}", wanted, "send dead letters to this trigger", _REFUSED)
 
 
 def _views() -> Iterator[RightOfRoute]:
     for place, where in (("", " of all namespaces"), ("/namespaces/{namespace}", "")):
         base = f"/apis/{OWN}/v1{place}"
-        yield RightOfRoute("GET", f"{base}/summary", Attributes("get", OWN, "summaries"), f"a summary{where}")
+        yield RightOfRoute("GET", f"{base}/summary", Attributes("get", OWN, "summaries"), f"a summary{where}", _REFUSED)
         for name in ("brokers", "triggers"):
             wanted = Attributes("list", EVENTING, name, "stats")
             what = f"list {name}{where} with their counters"
-            yield RightOfRoute("GET", f"{base}/{name[:-1]}stats", wanted, what, selects=True)
+            yield RightOfRoute("GET", f"{base}/{name[:-1]}stats", wanted, what, _REFUSED, selects=True)
     # No role but cluster-admin has it: chunks hold events of all brokers, so it is given for the whole server or not.
-    yield RightOfRoute("GET", f"/apis/{OWN}/v1/chunks", Attributes("list", OWN, "chunks"), "list chunks of the log")
+    yield RightOfRoute(
+        "GET", f"/apis/{OWN}/v1/chunks", Attributes("list", OWN, "chunks"), "list chunks of the log", _REFUSED
+    )
     wanted = Attributes("get", OWN, "selfsubjectnamespaces")
-    yield RightOfRoute("GET", f"/apis/{OWN}/v1/selfsubjectnamespaces", wanted, "which namespaces may I see?")
+    yield RightOfRoute("GET", f"/apis/{OWN}/v1/selfsubjectnamespaces", wanted, "which namespaces may I see?", _NONE)
 
 
 def _applies() -> Iterator[RightOfRoute]:
     """Several objects in one request, as each could be patched; who makes one is asked for more by the admission."""
     for group, name in ((EVENTING, "trigger"), (OWN, "subscription")):
         path = f"/apis/{OWN}/v1/namespaces/{{namespace}}/{name}applies"
-        yield RightOfRoute("POST", path, Attributes("patch", group, f"{name}s"), f"apply several {name}s")
+        yield RightOfRoute(
+            "POST", path, Attributes("patch", group, f"{name}s"), f"apply several {name}s", EventAccess.WRITTEN
+        )
 
 
 def _filters() -> Iterator[RightOfRoute]:
@@ -164,20 +205,22 @@ def _filters() -> Iterator[RightOfRoute]:
         ("POST", "create", "convert", "a filter in CEL"),
         ("GET", "get", "dialects", "the dialects of filters"),
     ):
-        yield RightOfRoute(method, f"{base}/{name}", Attributes(verb, OWN, "filters", name), what)
+        yield RightOfRoute(method, f"{base}/{name}", Attributes(verb, OWN, "filters", name), what, _NONE)
 
 
 def _cluster() -> Iterator[RightOfRoute]:
     """Namespaces, reviews, and the paths that are no resources."""
     namespaces = "/api/v1/namespaces"
     listed = Attributes("list", "", "namespaces")
-    yield RightOfRoute("GET", namespaces, listed, "list or watch namespaces", selects=True)
-    yield RightOfRoute("POST", namespaces, Attributes("create", "", "namespaces"), "create a namespace")
+    yield RightOfRoute("GET", namespaces, listed, "list or watch namespaces", _NONE, selects=True)
+    yield RightOfRoute("POST", namespaces, Attributes("create", "", "namespaces"), "create a namespace", _NONE)
     for method, verb in _OF_ONE:
         wanted = Attributes(verb, "", "namespaces")
-        yield RightOfRoute(method, f"{namespaces}/{{name}}", wanted, f"{verb} a namespace")
+        yield RightOfRoute(method, f"{namespaces}/{{name}}", wanted, f"{verb} a namespace", _NONE)
     for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
-        yield RightOfRoute("GET", path, Attributes("list", "", "events"), "an empty list, which kubectl asks for")
+        yield RightOfRoute(
+            "GET", path, Attributes("list", "", "events"), "an empty list, which kubectl asks for", _NONE
+        )
     for group, plural, what in (
         (REVIEWS, "selfsubjectaccessreviews", "may I?"),
         (REVIEWS, "selfsubjectrulesreviews", "what may I?"),
@@ -186,7 +229,9 @@ def _cluster() -> Iterator[RightOfRoute]:
         (IDENTITY, "selfsubjectreviews", "who am I?"),
     ):
         place = "namespaces/{namespace}/" if plural.startswith("local") else ""
-        yield RightOfRoute("POST", f"/apis/{group}/v1/{place}{plural}", Attributes("create", group, plural), what)
+        yield RightOfRoute(
+            "POST", f"/apis/{group}/v1/{place}{plural}", Attributes("create", group, plural), what, _NONE
+        )
     for path, what in (
         ("/", "the way of a browser to the console"),
         ("/ui", "the console"),
@@ -211,19 +256,21 @@ def _cluster() -> Iterator[RightOfRoute]:
         *((f"/openapi/v3/apis/{group}/v1", "schemas") for group in (EVENTING, OWN, RBAC)),
         *((f"/openapi/v3/apis/{EVENTING}/{version}", "schemas") for version in ("v1alpha1", "v1beta2")),
     ):
-        yield RightOfRoute("GET", path, Attributes("get", path=path), what)
+        access = _REFUSED if path == "/metrics" else _NONE
+        yield RightOfRoute("GET", path, Attributes("get", path=path), what, access)
     for path, verb, what in (
         ("/handshake/v1/allow", "get", "the same"),
         ("/admission/validate", "post", "judge an object for a Kubernetes cluster"),
     ):
-        yield RightOfRoute("POST", path, Attributes(verb, path=path), what)
+        yield RightOfRoute("POST", path, Attributes(verb, path=path), what, _NONE)
 
 
 PUBLISH: Final = Attributes("create", EVENTING, "brokers", "events")
 """To publish to a broker."""
 SUBSCRIBE: Final = Attributes("knsubscribe", EVENTING, "brokers")
 """To have triggers and subscriptions of another namespace get the events of a broker; the verb is Knative's."""
-_READ: Final = Attributes("get", EVENTING, "brokers", "events")
+READ: Final = Attributes("get", EVENTING, "brokers", "events")
+"""To read what a broker has stored."""
 CATALOGUE: Final = Attributes("get", EVENTING, "brokers", "catalogue")
 """To know which events a broker has."""
 _CONSUME: Final = Attributes("update", OWN, "subscriptions", "events")
@@ -277,22 +324,27 @@ _REFLECTION: Final = "ServerReflection/ServerReflectionInfo"
 _HEALTH: Final = Attributes("get", path=READINESS)
 _SCHEMAS: Final = Attributes("get", path="/openapi/v3")
 CALLS: Final[tuple[RightOfCall, ...]] = (
-    RightOfCall(f"/{PUBLISHER}/Publish", PUBLISH, "publish events to a broker", _broker_published_to),
-    RightOfCall(f"/{READER}/Read", _READ, "read a broker's stored events", _broker_read),
+    RightOfCall(f"/{PUBLISHER}/Publish", PUBLISH, "publish events to a broker", _NONE, _broker_published_to),
+    RightOfCall(f"/{READER}/Read", READ, "read a broker's stored events", _JOINED, _broker_read),
     RightOfCall(
         f"/{SUBSCRIPTIONS}/Subscribe",
         _CONSUME,
         "take and acknowledge events",
+        _OF_TARGET,
         lambda first: parsed(pb.SubscribeRequest, first).open.subscription,
     ),
-    RightOfCall(f"/{SUBSCRIPTIONS}/Seek", _SEEK, "go on elsewhere", _subscription(pb.SeekRequest)),
-    RightOfCall(f"/{SUBSCRIPTIONS}/Stats", _STATS, "where a subscription stands", _subscription(pb.StatsRequest)),
-    RightOfCall(f"/{SUBSCRIPTIONS}/Analyze", _ANALYZE, "try a filter on the backlog", _subscription(pb.AnalyzeRequest)),
-    RightOfCall("/grpc.health.v1.Health/Check", _HEALTH, "whether a service is ready"),
-    RightOfCall("/grpc.health.v1.Health/Watch", _HEALTH, "whether a service is ready"),
-    RightOfCall("/grpc.health.v1.Health/List", _HEALTH, "whether services are ready"),
-    RightOfCall(f"/grpc.reflection.v1.{_REFLECTION}", _SCHEMAS, "the services and their messages"),
-    RightOfCall(f"/grpc.reflection.v1alpha.{_REFLECTION}", _SCHEMAS, "the services and their messages"),
+    RightOfCall(f"/{SUBSCRIPTIONS}/Seek", _SEEK, "go on elsewhere", _OF_TARGET, _subscription(pb.SeekRequest)),
+    RightOfCall(
+        f"/{SUBSCRIPTIONS}/Stats", _STATS, "where a subscription stands", _REFUSED, _subscription(pb.StatsRequest)
+    ),
+    RightOfCall(
+        f"/{SUBSCRIPTIONS}/Analyze", _ANALYZE, "try a filter on the backlog", _REFUSED, _subscription(pb.AnalyzeRequest)
+    ),
+    RightOfCall("/grpc.health.v1.Health/Check", _HEALTH, "whether a service is ready", _NONE),
+    RightOfCall("/grpc.health.v1.Health/Watch", _HEALTH, "whether a service is ready", _NONE),
+    RightOfCall("/grpc.health.v1.Health/List", _HEALTH, "whether services are ready", _NONE),
+    RightOfCall(f"/grpc.reflection.v1.{_REFLECTION}", _SCHEMAS, "the services and their messages", _NONE),
+    RightOfCall(f"/grpc.reflection.v1alpha.{_REFLECTION}", _SCHEMAS, "the services and their messages", _NONE),
 )
 """Every method that the server answers."""
 
@@ -403,6 +455,18 @@ def wanted_by_call(method: str, first: bytes | None) -> Attributes:
         named = ""
     # What is no name of anything is asked for all the same, and refused to who may not have everything.
     return call.wanted.on(named)
+
+
+def events_by_request(method: str, path: str) -> EventAccess:
+    """How a ceiling holds for an HTTP request."""
+    found = route_of(method, path)
+    return EventAccess.REFUSED if found is None else found[0].events
+
+
+def events_by_call(method: str) -> EventAccess:
+    """How a ceiling holds for a call of gRPC."""
+    call = _CALLS.get(method)
+    return EventAccess.REFUSED if call is None else call.events
 
 
 def has_names(method: str) -> bool:

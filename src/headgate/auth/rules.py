@@ -48,7 +48,8 @@ class Attributes(NamedTuple):
 class AccessRule:
     """One rule of a role: for resources, or for paths (`/metrics`, `/livez/*`, `*`).
 
-    `*` stands for all; a resource is also `brokers/events` or `*/status`. Without names it is for all objects.
+    `*` stands for all; a resource is also `brokers/events` or `*/status`. Without names it is for all objects. A
+    `ceiling` is canonical CEL: of a broker's events the rule gives only those of which it is true; empty: all.
     """
 
     verbs: frozenset[str]
@@ -56,6 +57,7 @@ class AccessRule:
     resources: frozenset[str] = _NONE
     names: frozenset[str] = _NONE
     paths: frozenset[str] = _NONE
+    ceiling: str = ""
 
     def allows(self, wanted: Attributes) -> bool:
         if wanted.verb not in self.verbs and ANY not in self.verbs:
@@ -70,7 +72,8 @@ class AccessRule:
 
     def covers(self, other: AccessRule) -> bool:
         return (
-            _has_all(self.verbs, other.verbs)
+            self.ceiling in ("", other.ceiling)
+            and _has_all(self.verbs, other.verbs)
             and _has_all(self.groups, other.groups)
             and all(_has_resource(self.resources, one) for one in other.resources)
             and all(_has_path(self.paths, one) for one in other.paths)
@@ -86,7 +89,10 @@ class AccessRule:
             "NonResourceURLs": self.paths,
             "Verbs": self.verbs,
         }
-        return "{" + ", ".join(f"{name}:{_quoted(values)}" for name, values in parts.items() if values) + "}"
+        said = [f"{name}:{_quoted(values)}" for name, values in parts.items() if values]
+        if self.ceiling:
+            said.append(f"Filter:{self.ceiling}")
+        return "{" + ", ".join(said) + "}"
 
 
 EVERYTHING: Final = (
@@ -136,7 +142,7 @@ def _parts(rule: AccessRule) -> Iterator[AccessRule]:
     combinations = product(sorted(rule.verbs), sorted(rule.groups), sorted(rule.resources), sorted(rule.names) or [""])
     for verb, group, resource, name in combinations:
         names = frozenset({name}) if name else _NONE
-        yield AccessRule(frozenset({verb}), frozenset({group}), frozenset({resource}), names)
+        yield AccessRule(frozenset({verb}), frozenset({group}), frozenset({resource}), names, ceiling=rule.ceiling)
 
 
 def _has_all(own: frozenset[str], wanted: frozenset[str]) -> bool:

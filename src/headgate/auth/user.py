@@ -35,13 +35,15 @@ class User:
     """Who makes a request. Among the groups is `system:authenticated` or `system:unauthenticated`.
 
     The name is never empty. The uid, which may be empty, tells apart whose name is given again. `extra` is what else
-    the authenticator knows, by a name in lower case.
+    the authenticator knows, by a name in lower case. `ceiling` is CEL: of the broker that this request of his reads he
+    gets only events of which it is true; empty: all. The gate of rights writes it.
     """
 
     name: str
     groups: tuple[str, ...]
     uid: str = ""
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: NO_EXTRA, hash=False)
+    ceiling: str = field(default="", compare=False)
 
     @property
     def is_anonymous(self) -> bool:

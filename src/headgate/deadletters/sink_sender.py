@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,8 @@ from headgate_api.event.names import namespace_of
 
 _T = TypeVar("_T")
 
+MayHave = Callable[[Target, int, int], Awaitable[bool]]
+"""Whether a target may have the event at a partition and offset."""
 _LOUD_S: Final = 10.0
 
 _log = structlog.get_logger(__name__)
@@ -64,7 +66,8 @@ class DeadLetters:
     take a part of a group, what it refuses waits for room in its order, and what was sent goes along.
 
     `find` gives the target of an id, `find_trigger` a trigger by `namespace/name`, as routing has them now, whichever
-    dispatcher's they are. A dead letter is written behind its row of the outbox (`when_durable`).
+    dispatcher's they are. A dead letter is written behind its row of the outbox (`when_durable`). `may_have` says
+    whether the right by which a target gets events gives it that of a place: it may have been another's when it died.
     """
 
     def __init__(
@@ -77,10 +80,12 @@ class DeadLetters:
         quotas: SharedQuotas | None = None,
         when_durable: WhenDurable = always_durable,
         find_trigger: Callable[[str], Target | None] = lambda _: None,
+        may_have: MayHave | None = None,
     ) -> None:
         self._service = service
         self.find = find
         self.find_trigger = find_trigger
+        self._may_have = may_have
         self._when_durable = when_durable
         self._clocks = service.clocks
         self._loop = asyncio.get_running_loop()
@@ -359,6 +364,9 @@ class DeadLetters:
             if not url:
                 self._keep(dead_letter, "its trigger is gone" if redriving else "its sink has no address")
                 return
+            if target is not None and target.filter.ceiling and not await self._is_given(target, dead_letter):
+                self._keep(dead_letter, "the right of the trigger's writer does not give its event, or it is gone")
+                return
             message = _message(dead_letter, rules, redriving=redriving)
             outcome = await self._service.send(to, delivery, message, partial(self._heard, queue))
         finally:
@@ -380,6 +388,10 @@ class DeadLetters:
             self._change(Reschedule(dead_letter.id, state, state, delivery.failures, since_us, due_us, problem))
         else:
             self._keep(dead_letter, problem)
+
+    async def _is_given(self, target: Target, dead_letter: StoredDeadLetter) -> bool:
+        """By the event as it is stored: a dead letter has what a transform made of it."""
+        return self._may_have is not None and await self._may_have(target, dead_letter.partition, dead_letter.offset)
 
     def _delivery(self, dead_letter: StoredDeadLetter) -> Delivery:
         """What was tried to bring it to where it goes now."""

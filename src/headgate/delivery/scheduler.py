@@ -245,15 +245,24 @@ class Scheduler:
 
     def _error(self, state: TargetState, partition: int, offset: int) -> None:
         """The matcher says that the filter's value is an error; describe it now and then."""
+        target = state.target
+        if target.filter.ceiling and not self._is_known_below_ceiling(target, partition, offset):
+            return
         _ENDED["error"].inc()
         _FILTER_ERRORS.inc()
         state.counts.filter_errors += 1
-        target = state.target
         if not self._final_check.errors.add(target.id):
             return
         with contextlib.suppress(EventGoneError):
             if (event := self._events.recent(partition, offset)) is not None:
                 self._final_check.errors.describe(target.id, self._final_check.message(target, event), event)
+
+    def _is_known_below_ceiling(self, target: Target, partition: int, offset: int) -> bool:
+        """Whether an error may be told: perhaps the ceiling is the error, so that the event is not the target's."""
+        with contextlib.suppress(EventGoneError):
+            event = self._events.recent(partition, offset)
+            return event is not None and self._final_check.is_below_ceiling(target, event)
+        return False
 
     def _bound(self, state: TargetState) -> int:
         """How many deliveries a target may have in memory now; a paused one has few, for it needs none."""

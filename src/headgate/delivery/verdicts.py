@@ -150,6 +150,8 @@ class FinalCheck:
             if path_of(event.broker) != path_of(target.broker):
                 _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
             return "foreign"
+        if not self.is_below_ceiling(target, event):
+            return "filtered"
         if delivery.verdict != Verdict.MATCH or not _is_sure(target.filter, event):
             decision = self.judge_filter(target.filter.cel, event)
             if decision.kind is OutcomeKind.FALSE:
@@ -158,6 +160,15 @@ class FinalCheck:
                 self.errors.tell(target.id, decision.message, event)
                 return "error"
         return ""
+
+    def is_below_ceiling(self, target: Target, event: SharedEvent) -> bool:
+        """Whether the right by which a target gets events gives this one, now.
+
+        Its row may be older than the ceiling. Where the ceiling is an error nobody hears of it: of an event that is
+        not his the writer learns nothing.
+        """
+        ceiling = target.filter.ceiling
+        return not ceiling or self.judge_filter(ceiling, event).kind is OutcomeKind.TRUE
 
     def lateness(self, target: Target, event: SharedEvent) -> str:
         """Why it is too late to hand an event out, by its `expirytime` or the target's `ttl`; empty while it is not."""

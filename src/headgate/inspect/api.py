@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from starlette.requests import Request
@@ -18,8 +19,9 @@ from starlette.routing import Route
 
 from headgate.auth.authorizer import AlwaysAllow, Authorizer, check
 from headgate.auth.routes import CATALOGUE as CATALOGUE_RIGHT
-from headgate.auth.routes import EVENTING
+from headgate.auth.routes import EVENTING, READ
 from headgate.auth.rules import Attributes
+from headgate.auth.user import User
 from headgate.filter.tools.advice import SeenNames
 from headgate.filter.tools.trial import FilterRequest
 from headgate.inspect.catalogue import Catalogues
@@ -28,7 +30,7 @@ from headgate.inspect.find import EventSearch, OtherBroker, Records
 from headgate.inspect.flows import FlowKey
 from headgate.inspect.lint import Lints, LintView
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
-from headgate.inspect.why import Tracer, Why
+from headgate.inspect.why import EventExplanation, Tracer, Why
 from headgate.log.directory import LogDirectory
 from headgate.objects.api.http import decoded_as, json_response, read_body
 from headgate.objects.api.queries import user_of
@@ -91,12 +93,18 @@ class InspectApi:
         yield Route(CHUNKS, self._chunks, methods=["GET"])
 
     async def _why_trigger(self, request: Request) -> Response:
-        key, search, why = _key(Kind.TRIGGER, request), _search(request), self._why(request)
-        found = await self._in_turn(request, lambda: why.of_trigger(key, search))
+        key, search, why, user = _key(Kind.TRIGGER, request), _search(request), self._why(request), user_of(request)
+
+        def work() -> EventExplanation:
+            known = self._store.targets.ceiling_of(key)
+            return why.of_trigger(key, self._below(user, known[0], search) if known is not None else search)
+
+        found = await self._in_turn(request, work)
         return json_response(why_json(key.path, search.id, found))
 
     async def _why_broker(self, request: Request) -> Response:
-        key, search, why = _key(Kind.BROKER, request), _search(request), self._why(request)
+        key, why = _key(Kind.BROKER, request), self._why(request)
+        search = self._below(user_of(request), key.path, _search(request))
         after, limit = _page(request)
         found = await self._in_turn(request, lambda: why.of_broker(key, search, after=after, limit=limit))
         return json_response(broker_json(key.path, search.id, found))
@@ -172,6 +180,10 @@ class InspectApi:
             return await asyncio.get_running_loop().run_in_executor(
                 (threads or self._threads).of(namespace, user), work
             )
+
+    def _below(self, user: User, broker: str, search: EventSearch) -> EventSearch:
+        """A search that finds nothing above the user's ceiling: what he may not see is as what is not there."""
+        return replace(search, ceiling=self._authorizer.ceiling(user, READ.on(broker)))
 
     def _why(self, request: Request) -> Why:
         return Why(self._records(request), self._store)

@@ -15,7 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headgate.auth.authorizer import AlwaysAllow, Authorizer
+from headgate.auth.routes import READ
 from headgate.filter.compile.request import condition
+from headgate.filter.tools.ceiling import joined
 from headgate.objects.api.http import JSON, decoded_as, json_response, read_body, while_connected
 from headgate.objects.api.queries import user_of
 from headgate.objects.kinds.specs import ServedBroker
@@ -39,6 +42,9 @@ _FILTER: Final = "filter"
 _AGAINST: Final = "against"
 _SAME: Final = frozenset(CountPage.__struct_fields__).intersection(BacktestPage.__struct_fields__) - {"hours"}
 """What a page of counts and its answer call the same."""
+_OF_THE_LOG: Final = ("errors", "chunks_read", "chunks_skipped")
+"""What a page of counts tells of events that the filter does not take."""
+_OPEN: Final = AlwaysAllow()
 _NEXT_HINT: Final = "give back what the server gave as next"
 _PATH: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/brokers/{{name}}/backtest"
 _CLIENT_GONE: Final = 499  # nobody sees it
@@ -68,7 +74,10 @@ class _Progress:
 class Backtests:
     """Answers requests."""
 
-    def __init__(self, store: Store | ObjectReader, log: ReadableLog, counter: Scanner) -> None:
+    def __init__(
+        self, store: Store | ObjectReader, log: ReadableLog, counter: Scanner, *, authorizer: Authorizer = _OPEN
+    ) -> None:
+        self._authorizer = authorizer
         self._store = store
         self._log = log
         self._counter = counter
@@ -81,21 +90,26 @@ class Backtests:
         body = await read_body(request, frozenset({JSON, ""}))
         wanted = await decoded_as(request, body, BacktestRequest, "the request")
         broker = f"{request.path_params['namespace']}/{request.path_params['name']}"
-        page = await while_connected(request.receive, self.page(broker, wanted, user_of(request).name))
+        user = user_of(request)
+        ceiling = self._authorizer.ceiling(user, READ.on(broker))
+        page = await while_connected(request.receive, self.page(broker, wanted, user.name, ceiling))
         return Response(status_code=_CLIENT_GONE) if page is None else json_response(page)
 
-    async def page(self, broker: str, request: BacktestRequest, user: str = "") -> BacktestPage:
-        """The next piece, of the broker `namespace/name`; PositionError if a place in the request is another log's."""
-        with self._places.held(namespace_of(broker), user):
-            return await self._page(broker, request, user)
+    async def page(self, broker: str, request: BacktestRequest, user: str = "", ceiling: str = "") -> BacktestPage:
+        """The next piece, of the broker `namespace/name`; PositionError if a place in the request is another log's.
 
-    async def _page(self, broker: str, request: BacktestRequest, user: str) -> BacktestPage:
+        Below a ceiling, CEL, nothing is told of other events: not how many were looked at, and where the filter failed.
+        """
+        with self._places.held(namespace_of(broker), user):
+            return await self._page(broker, request, user, ceiling)
+
+    async def _page(self, broker: str, request: BacktestRequest, user: str, ceiling: str) -> BacktestPage:
         if not BACKTEST_SHARE_MIN <= request.share <= 1:
             raise InvalidInputError(f"share {request.share} is not in {BACKTEST_SHARE_MIN}..1")
         served = await asyncio.to_thread(self._store.served, broker)
         if served is None:
             raise ObjectNotFoundError(Kind.BROKER, broker.partition("/")[2])
-        filters = await asyncio.to_thread(_conditions, request)
+        filters = await asyncio.to_thread(_conditions, request, ceiling)
         progress = await asyncio.to_thread(self._progress, request)
         is_first = progress.of == _FILTER
         if not is_first and not filters[_AGAINST]:
@@ -117,6 +131,9 @@ class Backtests:
                 user=user,
             )
         )
+        if ceiling:
+            for name in _OF_THE_LOG:
+                setattr(counted, name, 0)
         now = _Progress(progress.of, progress.first, counted.positions, progress.end)
         return _answer(now, counted, names, left_out, has_second=bool(filters[_AGAINST]))
 
@@ -145,11 +162,12 @@ class Backtests:
         return _Progress(of, first, at, end)
 
 
-def _conditions(request: BacktestRequest) -> dict[str, str]:
-    """Canonical CEL of both filters; blocking."""
+def _conditions(request: BacktestRequest, ceiling: str) -> dict[str, str]:
+    """Canonical CEL of both filters, below a ceiling; blocking."""
     if not request.filter:
         raise InvalidInputError("the request has no filter", hint="CEL text, or an object as in spec.filter")
-    return {_FILTER: condition(request.filter, _FILTER), _AGAINST: condition(request.against, _AGAINST)}
+    written = {_FILTER: condition(request.filter, _FILTER), _AGAINST: condition(request.against, _AGAINST)}
+    return {name: joined(cel, ceiling) if cel else "" for name, cel in written.items()}
 
 
 def _answer(now: _Progress, counted: CountPage, names: list[str], left_out: int, *, has_second: bool) -> BacktestPage:

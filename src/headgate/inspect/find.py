@@ -18,6 +18,7 @@ import pyarrow as pa
 from headgate.delivery.journal import JournalEntry
 from headgate.event.arrow import StoredEvent
 from headgate.event.hops import hops_of, root_of
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.plan import Verdict
 from headgate.outbox.shards import dispatcher_of
 from headgate_api.event import rfc3339
@@ -38,7 +39,8 @@ OtherBroker = tuple[int, int]
 class EventSearch:
     """What is searched for: the newest event of an id and, where it is not empty, a source, stored since `since_us`.
 
-    `before` and `other` are what an earlier call gave as `next` and `other`.
+    `before` and `other` are what an earlier call gave as `next` and `other`. Below a `ceiling`, CEL, an event of which
+    it is not true is not there, nor are those of other brokers.
     """
 
     id: str
@@ -46,6 +48,7 @@ class EventSearch:
     since_us: int = 0
     before: Mapping[int, int] = field(default_factory=dict)
     other: OtherBroker | None = None
+    ceiling: str = ""
 
     def kept(self, retention_us: int | None) -> EventSearch:
         """The same of what a broker still shows, that keeps its events for so long; None: as long as the log."""
@@ -130,7 +133,7 @@ def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchRes
     ends_s = time.monotonic() + WHY_SECONDS_MAX
     pieces = size = searched_us = 0
     reached = dict(search.before)
-    other = search.other
+    other = search.other if not search.ceiling else None
     for piece in log.newest(search):
         # One piece at least: who asks again gets on, however slow the disk is.
         if pieces and (pieces >= WHY_CHUNKS_MAX or size >= WHY_BYTES_MAX or time.monotonic() > ends_s):
@@ -140,6 +143,8 @@ def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchRes
             offset = found.offset
             if offset >= search.before.get(partition, offset + 1):
                 continue
+            if search.ceiling and not (found.stored.broker == broker and _is_below(found, search.ceiling)):
+                continue
             if found.stored.broker == broker:
                 return SearchResult(found, reached | {partition: offset}, other, piece.append_time_us)
             if other is None and _is_near(found, broker):
@@ -147,6 +152,11 @@ def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchRes
         reached[partition] = piece.first_offset
         pieces, size, searched_us = pieces + 1, size + piece.size_bytes, piece.append_time_us
     return SearchResult(_at(log, other, broker, search) if other is not None else None, {}, other, searched_us)
+
+
+def _is_below(found: FoundEvent, ceiling: str) -> bool:
+    view = EventView(found.stored.event, found.append_time_us)
+    return program(ceiling).evaluate_view(view).kind is OutcomeKind.TRUE
 
 
 def _is_near(found: FoundEvent, broker: str) -> bool:

@@ -6,7 +6,9 @@ looked at again with every message of its client: it ends when the right is gone
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import grpc
@@ -16,9 +18,20 @@ from headgate.auth.audit import AuditEntry
 from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError
 from headgate.auth.context import ENTRY, USER, current_entry, current_user
 from headgate.auth.event_policies import DefaultMode, EventPolicyAuthority, PublishAuthorizer
-from headgate.auth.routes import has_names, wanted_by_call, wanted_by_request
+from headgate.auth.routes import (
+    EVENTING,
+    READ,
+    SUBSCRIBE,
+    EventAccess,
+    events_by_call,
+    events_by_request,
+    has_names,
+    wanted_by_call,
+    wanted_by_request,
+)
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, User, impersonation_of
+from headgate.filter.tools.ceiling import is_inside
 from headgate.objects.api.grants import Grants
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import EventPolicyCopy, ObjectCopy, RbacCopy
@@ -28,9 +41,14 @@ from headgate.server.listening import url_policy
 from headgate.server.refusals import send_refusal
 from headgate.settings import Settings
 from headgate_api.errors import HeadgateError
+from headgate_api.objects.kinds import Kind, ObjectKey
 from headgate_api.rpc.errors import status
 
 _OPEN: Final = AlwaysAllow()
+TargetCeiling = Callable[[ObjectKey], tuple[str, str] | None]
+"""Of a trigger or subscription its broker and its ceiling, see `TargetTable.ceiling_of`; may block."""
+_HIDDEN: Final = "is not shown below a ceiling, and your right to events has one"
+_BELOW: Final = "reads are made below a ceiling: headgate tail, read, why, and subscriptions and triggers of your own"
 
 
 class Rights:
@@ -62,11 +80,12 @@ def default_mode(settings: Settings) -> DefaultMode | None:
 class Authorization:
     """What users may ask of a front."""
 
-    def __init__(self, authorizer: Authorizer = _OPEN) -> None:
+    def __init__(self, authorizer: Authorizer = _OPEN, target_ceiling: TargetCeiling | None = None) -> None:
         self._authorizer = authorizer
+        self._ceilings = Ceilings(authorizer, target_ceiling)
 
     def requests(self, app: ASGIApp) -> ASGIApp:
-        return AuthorizedRequests(app, self._authorizer)
+        return AuthorizedRequests(app, self._authorizer, self._ceilings)
 
     def calls(self, handlers: Sequence[grpc.GenericRpcHandler]) -> list[grpc.GenericRpcHandler]:
         """Handlers of gRPC behind this; who asks for nothing need not wait for the first message."""
@@ -75,7 +94,7 @@ class Authorization:
         return [CallsBehind(one, self._authorized) for one in handlers]
 
     def _authorized(self, method: str, answer: Answer) -> Answer:
-        authorizer = self._authorizer
+        authorizer, ceilings, access = self._authorizer, self._ceilings, events_by_call(method)
 
         async def authorized(request: object, context: CallContext) -> None:
             entry = current_entry.get()
@@ -84,14 +103,18 @@ class Authorization:
                 begun: list[object] = [await context.read()] if has_names(method) else []
             except HeadgateError as error:
                 await context.abort(*status(error))
-            current_user.set(user)
             first = begun[0] if begun else None
             wanted = wanted_by_call(method, first if isinstance(first, bytes) else None)
             if (refusal := judged(authorizer, user, wanted, entry)) is not None:
                 await context.abort(*status(refusal))
+            try:
+                held = await ceilings.held(user, wanted, access, entry)
+            except HeadgateError as error:
+                await context.abort(*status(error))
+            current_user.set(held.user)
 
             def check() -> None:
-                if not authorizer.allowed(user, wanted).allowed:
+                if not authorizer.allowed(user, wanted).allowed or not held.is_as_before(authorizer):
                     raise ForbiddenError(user, wanted)
 
             await answer(request, ReadAgain(context, *begun, check=check))
@@ -102,9 +125,10 @@ class Authorization:
 class AuthorizedRequests:
     """An ASGI application before another one, behind `AuthenticatedRequests`."""
 
-    def __init__(self, app: ASGIApp, authorizer: Authorizer) -> None:
+    def __init__(self, app: ASGIApp, authorizer: Authorizer, ceilings: Ceilings | None = None) -> None:
         self._app = app
         self._authorizer = authorizer
+        self._ceilings = ceilings or Ceilings(authorizer)
         self._is_open = isinstance(authorizer, AlwaysAllow)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,7 +146,88 @@ class AuthorizedRequests:
             if (refusal := judged(self._authorizer, user, wanted, entry)) is not None:
                 await send_refusal(refusal, scope, send)
                 return
+            if self._authorizer.has_ceilings(user, ""):
+                access = events_by_request(scope["method"], scope["path"])
+                try:
+                    scope[USER] = (await self._ceilings.held(user, wanted, access, entry)).user
+                except HeadgateError as error:
+                    await send_refusal(error, scope, send)
+                    return
         await self._app(scope, receive, send)
+
+
+# --- ceilings -------------------------------------------------------------------------------------
+# Of whoever has a right to a broker's events below a ceiling. How it holds is in the table of routes; what it is, the
+# authorizer says.
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBelow:
+    """A user whose request was let through, and the ceiling that it is let through below; empty for none."""
+
+    user: User
+    wanted: Attributes = READ
+    ceiling: str = ""
+
+    def is_as_before(self, authorizer: Authorizer) -> bool:
+        return not self.wanted.name or authorizer.ceiling(self.user, self.wanted) == self.ceiling
+
+
+class Ceilings:
+    """Lets a request through below the user's ceiling, or refuses it; all of `OWN` where it knows no target's."""
+
+    def __init__(self, authorizer: Authorizer, target_ceiling: TargetCeiling | None = None) -> None:
+        self._authorizer = authorizer
+        self._target_ceiling = target_ceiling
+
+    async def held(
+        self, user: User, wanted: Attributes, access: EventAccess, entry: AuditEntry | None = None
+    ) -> HeldBelow:
+        """The user as the request goes on; ForbiddenError."""
+        if not self._authorizer.has_ceilings(user, ""):
+            is_named = access is EventAccess.JOINED
+            return HeldBelow(user, READ.on(f"{wanted.namespace}/{wanted.name}")) if is_named else HeldBelow(user)
+        if access is EventAccess.JOINED:
+            right = READ.on(f"{wanted.namespace}/{wanted.name}")
+            ceiling = self._authorizer.ceiling(user, right)
+            return HeldBelow(replace(user, ceiling=ceiling), right, ceiling)
+        if access is EventAccess.REFUSED and self._is_bound(user, wanted):
+            raise self._refused(user, wanted, _HIDDEN, entry)
+        if access is EventAccess.OWN:
+            return await self._of_target(user, wanted, entry)
+        return HeldBelow(user)
+
+    def _is_bound(self, user: User, wanted: Attributes) -> bool:
+        """Whether something that a request tells may be of events that the user has no right to."""
+        if wanted.group == EVENTING and wanted.resource == "brokers" and wanted.name:
+            broker = f"{wanted.namespace}/{wanted.name}"
+            return any(self._authorizer.ceiling(user, right.on(broker)) for right in (READ, SUBSCRIBE))
+        # A namespace has events of other ones by triggers and subscriptions, not by what is counted or seen in it.
+        is_of_place = wanted.resource in ("eventtypes", "resourcequotas")
+        return self._authorizer.has_ceilings(user, wanted.namespace if is_of_place else "")
+
+    async def _of_target(self, user: User, wanted: Attributes, entry: AuditEntry | None) -> HeldBelow:
+        kind = Kind.SUBSCRIPTION if wanted.resource == Kind.SUBSCRIPTION.plural else Kind.TRIGGER
+        key = ObjectKey(kind, wanted.namespace, wanted.name)
+        if self._target_ceiling is None:
+            raise self._refused(user, wanted, _HIDDEN, entry)
+        found = await asyncio.to_thread(self._target_ceiling, key)
+        if found is None:
+            return HeldBelow(user)  # there is no such object, which is the answer
+        broker, below = found
+        right = SUBSCRIBE.on(broker)
+        ceiling = self._authorizer.ceiling(user, right)
+        is_wider = below != ceiling and (not below or not await asyncio.to_thread(is_inside, below, ceiling))
+        if ceiling and is_wider:
+            raise self._refused(user, wanted, "gets events that your right does not give: its ceiling is wider", entry)
+        return HeldBelow(user, right, ceiling)
+
+    def _refused(self, user: User, wanted: Attributes, detail: str, entry: AuditEntry | None) -> ForbiddenError:
+        error = ForbiddenError(user, wanted, detail, hint=_BELOW)
+        REQUESTS_REFUSED.labels(error.code).inc()
+        if entry is not None:
+            entry.refused(detail)
+        return error
 
 
 def acting(

@@ -68,8 +68,9 @@ class ReadApi:
         if form == SERVER_SENT and resumed:  # a browser that lost the connection
             parameters = [(name, value) for name, value in parameters if name not in ("from", "first", "last")]
             parameters.append(("from", resumed))
-        wanted = await asyncio.to_thread(read_request, broker, parameters, follow=form == SERVER_SENT)
-        user = user_of(request).name
+        user, ceiling = user_of(request).name, user_of(request).ceiling
+        follow = form == SERVER_SENT
+        wanted = await asyncio.to_thread(read_request, broker, parameters, follow=follow, ceiling=ceiling)
         if form == BATCH_JSON:
             answer = await while_connected(request.receive, self._batch(wanted, user))
             return answer or Response(status_code=_CLIENT_GONE)

@@ -125,7 +125,7 @@ async def turns(
     progress_at = -math.inf if request.follow and credits is None else time.monotonic()
     async with scanning(threads, partial(Scan, log, request.query, start, end)) as (scan, step):
         if credits is not None:
-            yield _progress_turn(scan)
+            yield _progress_turn(scan, request)
         while True:
             most = READ_EVENTS_PER_TURN if left is None else min(left, READ_EVENTS_PER_TURN)
             if credits is not None:
@@ -143,21 +143,27 @@ async def turns(
                 if credits is not None:
                     credits.take(count)
                 deadline = now  # what waits for a first event has it
-                yield Turn(pieces, before, scan.positions, replace(scan.counters), at_end)
+                yield Turn(pieces, before, scan.positions, _told(scan, request), at_end)
             if left == 0 or (at_end and not request.follow and now >= deadline):
                 break
             if now - progress_at >= READ_PROGRESS_S:  # also among events, which do not say where other partitions are
                 progress_at = now
-                yield _progress_turn(scan)
+                yield _progress_turn(scan, request)
             if at_end:
                 until = progress_at + READ_PROGRESS_S
                 until = until if request.follow else min(deadline, until)
                 await growth.beyond(scan.positions, max(0.0, until - time.monotonic()))
-        yield _progress_turn(scan)
+        yield _progress_turn(scan, request)
 
 
-def _progress_turn(scan: Scan) -> Turn:
-    return Turn([], scan.positions, scan.positions, replace(scan.counters), scan.at_end())
+def _progress_turn(scan: Scan, request: ReadRequest) -> Turn:
+    return Turn([], scan.positions, scan.positions, _told(scan, request), scan.at_end())
+
+
+def _told(scan: Scan, request: ReadRequest) -> ScanCounters:
+    """The counters that a reader is shown: below a ceiling only what he got, for the others count what he must not."""
+    counters = scan.counters
+    return ScanCounters(events_matched=counters.events_matched) if request.ceiling else replace(counters)
 
 
 async def _start(log: ReadableLog, request: ReadRequest, threads: Executor) -> dict[int, int]:
@@ -171,7 +177,7 @@ async def _start(log: ReadableLog, request: ReadRequest, threads: Executor) -> d
     finder = EventFinder(log, LogScanner(log, threads))
     if request.start == LATEST or request.last is not None:
         earliest, ends = [await run(threads, start_offsets, log, name) for name in (EARLIEST, NEXT)]
-        search = FilterSearch(query.broker, query.rule, None, last=True)
+        search = FilterSearch(query.broker, query.rule, request.ceiling or None, last=True)
         if request.last is not None:
             search = replace(search, cel=query.cel, count=request.last)
         start = await latest(finder, search, earliest, ends)

@@ -40,7 +40,8 @@ class ReadRpc:
             raise ProtocolError("the first message has no open")
         opening = first.open
         broker = await self._readers.broker(full_name(opening.broker))
-        wanted = await asyncio.to_thread(read_request, broker, list(parameters(opening)), follow=opening.follow)
+        given, ceiling = list(parameters(opening)), current_user.get().ceiling
+        wanted = await asyncio.to_thread(read_request, broker, given, follow=opening.follow, ceiling=ceiling)
         credits = Credits()
         credits.add(first.credits)
         await attended(self._send(call, wanted, credits), _receive(call, credits))

@@ -8,6 +8,7 @@ from typing import Final
 
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters
+from headgate.filter.tools.ceiling import joined
 from headgate.objects.kinds.specs import ServedBroker
 from headgate.scan.source import EARLIEST, Query
 from headgate_api.errors import InvalidInputError
@@ -42,10 +43,16 @@ class ReadRequest:
     last: int | None = None  # at so many last events of each partition that are wanted
     end: str | None = None  # where it ends, exclusive, as `start`
     with_time: bool = False  # each event says when it was stored
+    ceiling: str = ""  # CEL: of the broker's events the reader gets, and learns of, only those of which it is true
 
 
-def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
-    """Reads the decoded parameters of a request; `follow` is whether following is the default."""
+def read_request(
+    broker: ServedBroker, parameters: Sequence[tuple[str, str]], *, follow: bool, ceiling: str = ""
+) -> ReadRequest:
+    """Reads the decoded parameters of a request; `follow` is whether following is the default.
+
+    The ceiling of the reader's right, CEL, is joined to every condition of the request: each is a search in the log.
+    """
     given: dict[str, str] = {}
     values: list[str] = []
     for name, value in parameters:
@@ -65,26 +72,27 @@ def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *,
     follows = _flag(given, "follow", follow)
     if "to" in given and follows:
         raise QueryError("to says where the answer ends, follow that it does not end", hint="leave out one of them")
-    query = Query(
-        broker.identity, broker.rule.value, frozenset(values) if values or unfiltered else None, unfiltered, _cel(given)
-    )
+    wanted = frozenset(values) if values or unfiltered else None
+    cel = joined(_cel(given), ceiling) or None
+    query = Query(broker.identity, broker.rule.value, wanted, unfiltered, cel)
     return ReadRequest(
         query,
         given.get("from", EARLIEST)[:URL_CHARS_MAX],
-        condition(given["first"], "first") if "first" in given else None,
+        joined(condition(given["first"], "first"), ceiling) if "first" in given else None,
         int(_number(given, "limit", 1, READ_EVENTS_MAX)) if "limit" in given else None,
         follows,
         _number(given, "wait", 0, READ_WAIT_S_MAX) if "wait" in given else 0.0,
         int(_number(given, "last", 1, READ_LAST_EVENTS_MAX)) if "last" in given else None,
         given["to"][:URL_CHARS_MAX] if "to" in given else None,
         _flag(given, "stored", False),
+        ceiling,
     )
 
 
-def _cel(given: Mapping[str, str]) -> str | None:
-    """The filter as canonical CEL; `filter` is CEL, or an object as in a trigger's `spec.filter`."""
+def _cel(given: Mapping[str, str]) -> str:
+    """The filter as canonical CEL, empty for none; `filter` is CEL, or an object as in a trigger's `spec.filter`."""
     text, listed = given.get("filter"), given.get("filters")
-    return None if text is None and listed is None else compile_filter(*filter_and_filters(text, listed)).cel
+    return "" if text is None and listed is None else compile_filter(*filter_and_filters(text, listed)).cel
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:

@@ -94,7 +94,8 @@ async def _read_history(state: SubscriptionState, count_max: int) -> list[Unacke
         cursor.leases.add(unacked)
     # The page is over as a whole, with its errors: what a pull has no room for is due at the next one.
     cursor.counters.processed += len(found)
-    cursor.counters.errors += page.errors
+    if not state.target.filter.ceiling:  # else some are of events that its writer must not learn of
+        cursor.counters.errors += page.errors
     cursor.history_to(partition, page.positions[partition])
     return found
 
@@ -147,6 +148,8 @@ async def _due(state: SubscriptionState, chosen: _Chosen, due: list[UnackedEvent
         event = await load_or_none(state.resources.events, unacked.partition, unacked.offset)
         if event is not None and event.broker != state.target.broker:
             event = None  # of the broker before the one that has been made anew
+        elif event is not None and not state.resources.final_check.is_below_ceiling(state.target, event):
+            event = None  # the right gives it no more
         if event is None and unacked in leases:
             leases.lose(unacked)
         elif event is not None and unacked in leases and _is_too_old(state, event):

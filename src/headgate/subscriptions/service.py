@@ -19,8 +19,9 @@ import structlog
 from headgate.delivery.events import load_or_none
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.plan import Verdict
+from headgate.filter.tools.ceiling import joined
 from headgate.objects.kinds.quotas import CONSUMERS
-from headgate.objects.kinds.routing import RoutingTable
+from headgate.objects.kinds.routing import RoutingTable, Target
 from headgate.objects.views.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.observe.logs import Recurring
 from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
@@ -296,7 +297,7 @@ class Subscriptions:
             raise SeekBusyError("another seek of this subscription is under way", hint="it continues; try again later")
         state.seek = seek = RunningSeek(goal, on_progress)
         try:
-            destination = await seek.run(find_destination(state.resources, state.target.broker, goal, seek.progress))
+            destination = await seek.run(find_destination(state.resources, state.target, goal, seek.progress))
             async with state.reading:
                 self._registry.get(name)  # it may have been deleted meanwhile
                 cursor, floor = state.cursor, destination.floor
@@ -382,15 +383,17 @@ def _poll_s(state: SubscriptionState) -> float:
 
 
 async def find_destination(
-    resources: SubscriptionResources, broker: str, goal: SeekGoal, on_progress: OnProgress
+    resources: SubscriptionResources, target: Target, goal: SeekGoal, on_progress: OnProgress
 ) -> SeekDestination:
     """The destination of a goal, whose expression is searched for in all of the broker's events, wanted or not.
+
+    What lies above the ceiling of the target is not there: where an event stands says that there is one.
 
     In every other partition it goes on at what was stored at the same time or later. Raises PositionError,
     PlaceNotFoundError, BrokerGoneError, CorruptChunkError, and InvalidInputError for parts that do not go together.
     """
     _check(goal)
-    cel = goal.first or goal.last
+    broker, cel = target.broker, goal.first or goal.last
     if goal.to == LATEST and not cel:
         return SeekDestination(resources.outbox.end, {}, behind=True)
     log = resources.log
@@ -401,6 +404,7 @@ async def find_destination(
         if rule is None:
             raise BrokerGoneError(f"there is no broker {path_of(broker)!r}")
         end = await asyncio.to_thread(start_offsets, log, NEXT)
+        cel = await asyncio.to_thread(joined, cel, target.filter.ceiling)
         finder = EventFinder(log, resources.scanner)
         found = await finder.find(FilterSearch(broker, rule, cel, bool(goal.last)), floor, end, on_progress)
         if found is None:

@@ -30,6 +30,9 @@ class PolicyRule(ApiStruct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...],
         doc("Paths, such as /metrics or /livez/*; of a ClusterRole that a ClusterRoleBinding names."),
     ] = msgspec.field(default=(), name="nonResourceURLs")
+    filter: JsonObject | None = None
+    filters: tuple[JsonObject, ...] = ()
+    """A ceiling: of a broker's events the rule gives only these. The compiler's language, as in a trigger."""
 
 
 class RbacSubject(ApiStruct, frozen=True, forbid_unknown_fields=True):

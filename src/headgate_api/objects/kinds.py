@@ -399,12 +399,16 @@ class TriggerSpec(_RoutedSpec, frozen=True):
     delivery: Annotated[DeliverySpec | None, doc("Delivery rules; they replace the broker's as a whole.")] = None
 
 
+CEILING_DOC: Final = "CEL: of the events that the filter wants, the right of its writer gives those that this matches."
+
+
 class TriggerStatus(ObjectStatus, frozen=True):
     """What a trigger is."""
 
     subscriber_uri: Annotated[str, doc("Where events go.")] = ""
     dead_letter_sink_uri: Annotated[str, doc("Where events go that cannot be delivered.")] = ""
     filter_errors: Annotated[int, doc("Events for which the filter was an error; they were not delivered.")] = 0
+    ceiling: Annotated[str, doc(CEILING_DOC)] = ""
 
 
 class Trigger(_RoutedObject, frozen=True):
@@ -455,6 +459,7 @@ class SubscriptionStatus(ObjectStatus, frozen=True):
 
     dead_letter_sink_uri: Annotated[str, doc("Where events go that were handed out maxDeliveries times.")] = ""
     filter_errors: Annotated[int, doc("Events for which the filter was an error; they are not handed out.")] = 0
+    ceiling: Annotated[str, doc(CEILING_DOC)] = ""
 
 
 class Subscription(_RoutedObject, frozen=True):

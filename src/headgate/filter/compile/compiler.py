@@ -60,20 +60,32 @@ _KEY_TYPES: Final = {
 """Types of what a key of this kind finds."""
 
 
-def compile_filter(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> CompiledFilter:
-    """Compiles `spec.filter` and `spec.filters`, which win unless empty; a FilterError names the field below `spec`."""
+def compile_filter(
+    filter_object: Mapping[str, object] | None, filters: Sequence[object] = (), ceiling: str = ""
+) -> CompiledFilter:
+    """Compiles `spec.filter` and `spec.filters`, which win unless empty; a FilterError names the field below `spec`.
+
+    A ceiling, CEL, empty for none, is one more filter that must hold. Both are parsed apart: no text of the one ends in
+    the other.
+    """
     if filters and filter_object:
         compile_filter(filter_object)  # it has no effect, but nothing that is wrong is stored
+    if ceiling:
+        written = filters or ((filter_object,) if filter_object else ())
+        filter_object, filters = None, ({"cel": ceiling}, *written)
     text = to_cel(filter_object, filters)
     try:
-        return compile_cel(text)
+        return compile_cel(text, ceiling)
     except FilterError as error:
         raise error.at_field(written_in(filter_object, filters)) from None
 
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
-def compile_cel(text: str) -> CompiledFilter:
-    """Compiles a CEL expression to plan rows; raises FilterError. Costs some 200 us; repeated texts are free."""
+def compile_cel(text: str, ceiling: str = "") -> CompiledFilter:
+    """Compiles a CEL expression to plan rows; raises FilterError. Costs some 200 us; repeated texts are free.
+
+    What a ceiling says in it is looked up by only where the rest has nothing to be looked up by.
+    """
     tree = parse(text)
     canonical = rewrite(tree)
     meaning = unparse(canonical)
@@ -83,7 +95,7 @@ def compile_cel(text: str) -> CompiledFilter:
     if len(meaning) > FILTER_CANONICAL_CHARACTERS_MAX:
         what = f"the expression's canonical form has {len(meaning)} characters"
         raise over_limit("FILTER_CANONICAL_CHARACTERS_MAX", what)
-    rows, notes = plan(canonical)
+    rows, notes = plan(canonical, _shared(ceiling) if ceiling else frozenset())
     return CompiledFilter(cel=meaning, rows=rows, notes=notes, sure_bytes=sure_bytes(canonical))
 
 
@@ -95,14 +107,20 @@ def _compiles(text: str) -> bool:
     return True
 
 
-def plan(tree: Node) -> tuple[tuple[PlanRow, ...], tuple[str, ...]]:
+@lru_cache
+def _shared(ceiling: str) -> frozenset[Atom]:
+    """The comparisons of a ceiling: the filters of many have them, so they tell few of these apart."""
+    return frozenset(atom for one in conjunctions(rewrite(parse(ceiling))) for atom in one.atoms)
+
+
+def plan(tree: Node, shared: frozenset[Atom] = frozenset()) -> tuple[tuple[PlanRow, ...], tuple[str, ...]]:
     """Rows of a rewritten tree, and notes for people on what is not decided by an index."""
     rows: dict[PlanRow, None] = {}
     notes: dict[str, None] = {}
     alternatives = conjunctions(tree)
     for left, conjunction in zip(range(len(alternatives) - 1, -1, -1), alternatives, strict=True):
         # Lists of constants take what room for rows the alternatives after them leave.
-        made = _rows(conjunction, FILTER_ROWS_MAX - len(rows) - left)
+        made = _rows(conjunction, FILTER_ROWS_MAX - len(rows) - left, shared)
         rows.update(dict.fromkeys(made))
         notes.update(dict.fromkeys(f"candidate: {reason}" for reason in conjunction.dropped))
         if not made[0].signature.key:
@@ -118,8 +136,8 @@ class _Indexed:
     constants: tuple[Constant, ...]
 
 
-def _rows(conjunction: Conjunction, rows_max: int) -> list[PlanRow]:
-    indexed, rest = _choose_index(conjunction.atoms, rows_max)
+def _rows(conjunction: Conjunction, rows_max: int, shared: frozenset[Atom]) -> list[PlanRow]:
+    indexed, rest = _choose_index(conjunction.atoms, rows_max, shared)
     indexed.sort(key=lambda item: (item.part, repr(item.constants)))
     residuals = sorted(
         (
@@ -139,13 +157,19 @@ def _rows(conjunction: Conjunction, rows_max: int) -> list[PlanRow]:
     return [replace(row, signature=unsure) if row.is_of_doubt else row for row in rows]
 
 
-def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed], list[Atom]]:
+def _choose_index(atoms: tuple[Atom, ...], rows_max: int, shared: frozenset[Atom]) -> tuple[list[_Indexed], list[Atom]]:
     """All equalities as one composite key; without any, the longest prefix, else the longest suffix.
 
-    What lets many events through (`has`, and `_WEAK`) is looked up only where there is nothing else.
+    What lets many events through (`has`, and `_WEAK`) is looked up only where there is nothing else, and what many
+    filters share only together with what they do not.
     """
-    indexed: list[_Indexed] = []
-    rest: list[Atom] = []
+    own = tuple(atom for atom in atoms if atom not in shared)
+    if len(own) < len(atoms) and not any(map(_equality, own)):
+        indexed, rest = _choose_index(own, rows_max, frozenset()) if any(map(_has_affix, own)) else ([], [])
+        if indexed:
+            return indexed, [*rest, *(atom for atom in atoms if atom in shared)]
+    indexed = []
+    rest = []
     rows = 1
     for atom in sorted(atoms, key=lambda atom: len(atom.constants)):
         one = _equality(atom)
@@ -206,6 +230,10 @@ def _affix(atom: Atom, op: Op) -> str:
             return text
         case _:
             return ""
+
+
+def _has_affix(atom: Atom) -> bool:
+    return any(_affix(atom, op) for op in AFFIXES.values())
 
 
 def _index_affix(atom: Atom, kind: KeyKind, rest: list[Atom]) -> tuple[list[_Indexed], list[Atom]]:

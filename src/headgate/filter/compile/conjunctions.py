@@ -7,7 +7,7 @@ A part that no `Op` expresses is dropped from its conjunction, which is then ine
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.filter.cel.ast import FALSE, TRUE, Literal, Node, Not
@@ -146,7 +146,7 @@ NOTE: Final = "candidate: onFilterError asks for every event for which the filte
 def preserve_errors(compiled: CompiledFilter) -> CompiledFilter:
     """The same filter, with rows that no event escapes for which it is true or an error."""
     rows = dict.fromkeys(map(_row, compiled.rows))
-    return CompiledFilter(compiled.cel, tuple(rows), (*compiled.notes, NOTE), compiled.sure_bytes)
+    return replace(compiled, rows=tuple(rows), notes=(*compiled.notes, NOTE))
 
 
 def _row(row: PlanRow) -> PlanRow:

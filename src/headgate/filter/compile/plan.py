@@ -226,13 +226,16 @@ class CompiledFilter:
     """A filter as everything after admission sees it.
 
     `sure_bytes` are attributes and data of the largest event on which cel-cpp surely evaluates the filter. It may
-    refuse a larger one as too costly; a MATCH of such an event is settled by cel-cpp before its delivery.
+    refuse a larger one as too costly; a MATCH of such an event is settled by cel-cpp before its delivery. `ceiling` is
+    what the right to a broker's events lets through: canonical CEL that is a part of `cel`, empty for no bound.
     """
 
     cel: str  # canonical CEL text: the meaning, and the key of every cache. "true" for a trigger without a filter
     rows: tuple[PlanRow, ...]  # conjunctions; empty when the filter is false for every event
     notes: tuple[str, ...] = ()  # why a conjunction is CANDIDATE or a scan, for people; empty when an index decides
     sure_bytes: int = UNBOUNDED_BYTES
+    ceiling: str = ""
+    within: str = ""  # how the filter stands to its ceiling, see `filter/tools/ceiling.py`; empty without one
 
 
 # --- cost -----------------------------------------------------------------------------------------

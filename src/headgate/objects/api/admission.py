@@ -12,12 +12,19 @@ from operator import attrgetter
 from typing import Final, TypeAlias
 
 from headgate.auth.authorizer import Authorizer
-from headgate.auth.routes import CATALOGUE
+from headgate.auth.routes import CATALOGUE, READ
 from headgate.auth.user import User
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.tools.advice import SeenNames, UnseenNames
 from headgate.objects.api.grants import Grants
-from headgate.objects.api.validator import Validated, Validator, plan_of, with_defaults, without_filter
+from headgate.objects.api.validator import (
+    Validated,
+    Validator,
+    ceiling_warning,
+    plan_of,
+    with_defaults,
+    without_filter,
+)
 from headgate.objects.kinds.decode import Decoded, check_shape, decode_object
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.managers import (
@@ -101,7 +108,9 @@ class Admission:
         self, decoded: Decoded, plan: CompiledFilter | None, managers: Managers | None, how: WriteOptions
     ) -> Admitted:
         obj = self.created(decoded, managers, how.by)
-        return Admitted(self.store.create(obj, plan, dry_run=how.dry_run), decoded.warnings, "created")
+        plan = self.below_ceiling(obj, plan)
+        warnings = decoded.warnings + ceiling_warning(plan)
+        return Admitted(self.store.create(obj, plan, dry_run=how.dry_run), warnings, "created")
 
     def created(self, decoded: Decoded, managers: Managers | None, by: Manager) -> Object:
         """An object as it is to be created; without managers all its fields are the writer's."""
@@ -189,13 +198,14 @@ class Admission:
             old = self.store.get(key)
             decoded, plan, managers = make(old)
             obj = self.changed(old, decoded, managers, how.by)
+            plan = self.below_ceiling(obj, plan)
             try:
                 new = self.store.replace(obj, plan, dry_run=how.dry_run)
             except StaleObjectError:
                 if is_theirs(obj, old) or attempt == WRITE_ATTEMPTS_MAX - 1:
                     raise
                 continue
-            return Admitted(new, decoded.warnings, outcome_of(old, new))
+            return Admitted(new, decoded.warnings + ceiling_warning(plan), outcome_of(old, new))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def changed(self, old: Object, decoded: Decoded, managers: Managers | None, by: Manager) -> Object:
@@ -207,6 +217,11 @@ class Admission:
         obj = owned(self._grants.signed(by.user, old, decoded.obj), managers)
         version = obj.metadata.resource_version or old.metadata.resource_version
         return with_metadata(obj, resource_version=version)
+
+    def below_ceiling(self, obj: Object, plan: CompiledFilter | None) -> CompiledFilter | None:
+        """The plan of a signed object, below the ceiling of the right by which it gets events."""
+        ceiling = self._grants.ceiling_of(obj) if isinstance(obj, Routed) else ""
+        return plan_of(obj, self.store.compiler, ceiling) if ceiling and isinstance(obj, Routed) else plan
 
     def _admitted(self, key: ObjectKey, document: object, how: WriteOptions) -> Validated:
         return self.validator.validate(key.kind, document, key.namespace, key.name, how.validation)
@@ -271,7 +286,8 @@ class TriedFilters:
             yield tuple(one.message for one in found)
 
     def _of_broker(self, user: User, broker: str) -> UnseenNames | None:
-        if not self._authorizer.allowed(user, CATALOGUE.on(broker)).allowed:
+        may_look = self._authorizer.allowed(user, CATALOGUE.on(broker)).allowed
+        if not may_look or self._authorizer.ceiling(user, READ.on(broker)):
             return None
         namespace, _, name = broker.partition("/")
         try:

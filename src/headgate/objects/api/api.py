@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -17,6 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from headgate.auth.routes import SUBSCRIBE
+from headgate.auth.user import User
 from headgate.filter.tools.advice import SeenNames
 from headgate.objects.api import discovery, openapi, tables
 from headgate.objects.api.admission import Admission, Admitted, TriedFilters
@@ -53,6 +56,7 @@ from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.kube_status import Status, deleted
 from headgate.objects.kinds.managers import WriteOptions
 from headgate.objects.kinds.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of
+from headgate.objects.kinds.status import without_findings
 from headgate.objects.store.history import Page
 from headgate.objects.store.store import Store
 from headgate_api.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
@@ -65,6 +69,7 @@ from headgate_api.objects.kinds import (
     Kind,
     Object,
     ObjectKey,
+    Routed,
     decode_stored,
     encode,
 )
@@ -159,11 +164,13 @@ class ControlApi:
         if query.at_least > first.version:
             raise FutureVersionError(query.at_least, first.version)
         version = query.version if query.version is not None else first.version
+        shown = self._shown_to(user_of(request), query.kind)
 
         def encoded(page: Page) -> bytes:
+            bodies = (shown(item.body) for item in page.items)
             if form is Representation.OBJECT:
-                return b",".join(item.body for item in page.items)
-            objects = (decode_stored(item.key.kind, item.body) for item in page.items)
+                return b",".join(bodies)
+            objects = (decode_stored(query.kind, body) for body in bodies)
             items: list[tables.Row] | list[tables.PartialObject]
             if form is Representation.TABLE:
                 items = [tables.row(obj, now_s=self._clock_s(), include=include) for obj in objects]
@@ -198,7 +205,8 @@ class ControlApi:
 
     async def _watch(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         form = representation_of(request.headers.get("accept", ""))
-        query = watch_query(kind, namespace, request.query_params, form)
+        shown = self._shown_to(user_of(request), kind)
+        query = replace(watch_query(kind, namespace, request.query_params, form), shown=shown)
         place = namespace or "", user_of(request).name
         self._feed.places.check(*place)
 
@@ -260,7 +268,21 @@ class ControlApi:
         warn(response, warnings)
         return response
 
+    def _shown_to(self, user: User, kind: Kind) -> Callable[[bytes], bytes]:
+        """Makes of the JSON of objects what a user may see."""
+        if kind not in (Kind.TRIGGER, Kind.SUBSCRIPTION) or not self.authorizer.has_ceilings(user, ""):
+            return bytes
+        return lambda body: encode(self._seen_by(user, decode_stored(kind, body)))
+
+    def _seen_by(self, user: User, obj: Object) -> Object:
+        """An object as a user may see it, who may not learn of all events that it gets."""
+        if not isinstance(obj, Routed) or not self.authorizer.has_ceilings(user, ""):
+            return obj
+        ceiling = self.authorizer.ceiling(user, SUBSCRIBE.on(obj.broker_key))
+        return obj if ceiling in ("", obj.status.ceiling) else without_findings(obj)
+
     async def _answer(self, request: Request, obj: Object) -> Response:
+        obj = self._seen_by(user_of(request), obj)
         match representation_of(request.headers.get("accept", "")):
             case Representation.TABLE:
                 include = include_object(request.query_params)

@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError, check
-from headgate.auth.routes import PUBLISH, RBAC, SUBSCRIBE
+from headgate.auth.authorizer import NOTHING, AlwaysAllow, Authorizer, ForbiddenError, check
+from headgate.auth.routes import PUBLISH, RBAC, READ, SUBSCRIBE
 from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
 from headgate.objects.kinds.egress import UrlPolicy, UrlRefusedError, published_broker
@@ -23,6 +23,7 @@ from headgate.objects.kinds.managers import with_metadata
 from headgate.objects.kinds.rbac_rules import AnyBinding, AnyRole, access_rules
 from headgate.objects.kinds.status import destination_uri, referenced_broker, sink_of
 from headgate.objects.store.store import Store
+from headgate.objects.store.targets import Taker
 from headgate_api.objects.errors import ObjectNotFoundError
 from headgate_api.objects.kinds import (
     CREATOR_ANNOTATION,
@@ -98,16 +99,32 @@ class Grants:
                 before = set(self._foreign(old)) if isinstance(old, Broker | Routed) else set()
                 for broker in sorted(set(self._foreign(new)) - before):
                     check(self.authorizer, author, PUBLISH.on(broker))
+                if isinstance(new, Broker) and is_other:
+                    self._judge_broker(author, old, new)
                 if is_other and isinstance(new, Routed) and new.is_foreign:
                     check(self.authorizer, author, SUBSCRIBE.on(new.broker_key))
 
-    def may_subscribe(self, subscriber: str, broker: str) -> bool:
-        """Whether one whom `signed` wrote down may have the events of a broker `namespace/name`; by what is known."""
+    def judged(self, taker: Taker) -> Taker:
+        """One whom `signed` wrote down, with the right and the ceiling that he has now; by what is known.
+
+        In the namespace of the broker who may write triggers needs no other right. One whose last right to events is
+        gone gets no more than before for that: what he has stays below its ceiling.
+        """
         try:
-            user = msgspec.json.decode(subscriber, type=_Subscriber)
+            found = msgspec.json.decode(taker.by, type=_Subscriber)
         except msgspec.MsgspecError:
-            return False
-        return self.authorizer.allowed(User(user.name, user.groups), SUBSCRIBE.on(broker)).allowed
+            return taker._replace(forbidden=taker.is_foreign, ceiling=NOTHING)
+        user, wanted = User(found.name, found.groups), SUBSCRIBE.on(taker.broker)
+        may = [self.authorizer.allowed(user, right.on(taker.broker)).allowed for right in (SUBSCRIBE, READ)]
+        ceiling = self.authorizer.ceiling(user, wanted) if any(may) else taker.ceiling
+        return taker._replace(forbidden=taker.is_foreign and not may[0], ceiling=ceiling)
+
+    def ceiling_of(self, obj: Routed) -> str:
+        """The ceiling of whoever `signed` wrote down, by what is known; empty for none."""
+        by = obj.metadata.annotations.get(SUBSCRIBER_ANNOTATION, "")
+        if not by or not self.knows_users:
+            return ""
+        return self.judged(Taker(by, obj.broker_key, obj.metadata.namespace, False, "")).ceiling
 
     def judge_create(self, author: User | None, key: ObjectKey) -> None:
         """Lets an apply make what is not there: who may patch may not therefore create, as in Kubernetes."""
@@ -130,11 +147,20 @@ class Grants:
             names[MODIFIER_ANNOTATION] = author.name
             if old is None:
                 names[CREATOR_ANNOTATION] = author.name
-            if isinstance(new, Routed) and new.is_foreign:
+            if isinstance(new, Routed):
                 by = msgspec.json.encode(_Subscriber(author.name, tuple(author.groups))).decode()
                 names[SUBSCRIBER_ANNOTATION] = by
         kept = {key: value for key, value in new.metadata.annotations.items() if key not in _SIGNATURES}
         return with_metadata(new, annotations=kept | names)
+
+    def _judge_broker(self, author: User, old: Object | None, new: Broker) -> None:
+        """Whoever gets not all of a broker's events sends none of the others' to a sink of his."""
+        before = old.spec.delivery if isinstance(old, Broker) else None
+        if old is None or before == new.spec.delivery:
+            return
+        if any(self.authorizer.ceiling(author, right.on(new.metadata.path)) for right in (READ, SUBSCRIBE)):
+            detail = "its spec.delivery is of all its triggers, and your right to its events has a ceiling"
+            raise ForbiddenError(author, _attributes("update", key_of(new)), detail)
 
     def _judge_role(self, author: User, role: AnyRole) -> None:
         if not self.authorizer.allowed(author, _attributes("escalate", key_of(role))).allowed:
@@ -197,7 +223,7 @@ _SIGNATURES: Final = (CREATOR_ANNOTATION, MODIFIER_ANNOTATION, SUBSCRIBER_ANNOTA
 
 
 class _Subscriber(msgspec.Struct, frozen=True):
-    """By whose right a trigger or subscription gets the events of a broker of another namespace."""
+    """By whose right a trigger or subscription gets the events of its broker."""
 
     name: str
     groups: tuple[str, ...] = ()

@@ -36,12 +36,19 @@ _PREFIXES: Final = {
     VERSION: "io.k8s.api.core.v1",
     RBAC_API_VERSION: "io.k8s.api.rbac.v1",
 }
+_WANTED: Final = (
+    "Which events the trigger wants: exactly one of the fields, in its dialect. Without a filter it wants all."
+)
 _ALL_HOLD: Final = (
     "Filters that must all hold, in the dialects of the CloudEvents Subscriptions API and in those of filter. "
     "When the list is not empty, filter has no effect."
 )
 _ADMITTED: Final = (
     "Which events may be sent, all when it is left out: filters that must all hold, in every dialect of a Trigger."
+)
+_CEILING: Final = (
+    "A ceiling, in one of the dialects of a Trigger's filter: of the brokers' events the rule gives only those that it"
+    " matches. For get of brokers/events and knsubscribe of brokers."
 )
 _NAMESPACE: Final = "io.k8s.api.core.v1.Namespace"
 _NAMESPACE_GVK: Final = {"group": "", "version": "v1", "kind": "Namespace"}
@@ -100,9 +107,9 @@ def _is_required(type_: inspect.Type) -> bool:
     return isinstance(type_, inspect.Metadata) and bool((type_.extra or {}).get("required"))
 
 
-def _filter() -> JsonObject:
+def _filter(description: str = _WANTED) -> JsonObject:
     schema = _object(
-        "Which events the trigger wants: exactly one of the fields, in its dialect. Without a filter it wants all.",
+        description,
         {
             "attributes": _map("Context attributes that must be there; a value that is not empty must be equal."),
             "sourceAndType": _object(
@@ -195,6 +202,8 @@ def _kind(kind: Kind) -> JsonObject:
         made["spec"]["properties"] |= {"filter": _filter(), "filters": _filters(_ALL_HOLD)}
     if kind is Kind.EVENT_POLICY:
         made["spec"]["properties"]["filters"] = _filters(_ADMITTED)
+    if kind in (Kind.ROLE, Kind.CLUSTER_ROLE):
+        made["rules"]["items"]["properties"] |= {"filter": _filter(_CEILING), "filters": _filters(_ALL_HOLD)}
     name = kind.lower()
     properties = {
         "apiVersion": _text(f"Always {kind.api_version}."),

@@ -32,6 +32,7 @@ from headgate.objects.api.admission import (
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import Handler, in_thread, json_response, read_body
 from headgate.objects.api.queries import user_of, write_options
+from headgate.objects.api.validator import ceiling_warning
 from headgate.objects.api.validator_processes import ValidatorProcesses
 from headgate.objects.kinds.decode import Decoded
 from headgate.objects.kinds.kube_status import Status, failure_of
@@ -123,14 +124,16 @@ class TogetherApi:
         for one in turn:
             old = there.get(one.key)
             try:
-                ready.append((one, old, Write(self._made(one, old, how.by), one.plan, old is None)))
+                made = self._made(one, old, how.by)
+                ready.append((one, old, Write(made, self._admission.below_ceiling(made, one.plan), old is None)))
             except HeadgateError as error:
                 results[one.place] = _of_one(error)
         stored = self._store.write_all([write for _, _, write in ready], dry_run=how.dry_run) if ready else []
         again = []
         for (one, old, write), new in zip(ready, stored, strict=True):
             if not isinstance(new, HeadgateError):
-                results[one.place] = Admitted(new, one.decoded.warnings, outcome_of(old, new))
+                warnings = one.decoded.warnings + ceiling_warning(write.plan)
+                results[one.place] = Admitted(new, warnings, outcome_of(old, new))
             elif one.attempt < WRITE_ATTEMPTS_MAX and _came_between(new, old, write.obj):
                 again.append(replace(one, attempt=one.attempt + 1))
             else:

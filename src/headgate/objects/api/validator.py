@@ -21,8 +21,9 @@ from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.event_policies import policy_with_defaults
 from headgate.objects.kinds.managers import with_metadata
 from headgate.objects.kinds.quotas import quota_with_defaults
-from headgate.objects.kinds.rbac_rules import bound
+from headgate.objects.kinds.rbac_rules import AnyRole, bound, check_ceilings, role_with_copies
 from headgate.objects.kinds.specs import compiler_input, keeps_filter_errors, order_warning
+from headgate.objects.kinds.status import CEILINGS
 from headgate.objects.kinds.validate import filter_cause, not_on_kafka_causes, object_causes, scan_warning
 from headgate.objects.store.plans import FilterCompiler
 from headgate_api.errors import HeadgateError, InvalidInputError
@@ -101,19 +102,29 @@ class Validator:
     def _plan(self, obj: Object) -> CompiledFilter | None:
         if isinstance(obj, EventPolicy):
             self.compiler.compile(None, obj.spec.filters)  # fronts do it again: nothing is matched by it
+        if isinstance(obj, AnyRole):
+            check_ceilings(obj)
         return plan_of(obj, self.compiler) if isinstance(obj, Routed) else None
 
 
-def plan_of(obj: Routed, compiler: FilterCompiler) -> CompiledFilter:
-    """The filter of an object with its defaults, compiled; InvalidInputError."""
-    compiled = compiler.compile(*compiler_input(obj))
+def plan_of(obj: Routed, compiler: FilterCompiler, ceiling: str = "") -> CompiledFilter:
+    """The filter of an object with its defaults, below a ceiling (CEL, empty for none), compiled; InvalidInputError."""
+    compiled = compiler.below(*compiler_input(obj), ceiling)
     keeps = isinstance(obj, Trigger) and keeps_filter_errors(obj.spec.delivery)
     return preserve_errors(compiled) if keeps else compiled
+
+
+def ceiling_warning(plan: CompiledFilter | None) -> tuple[str, ...]:
+    """What the writer of a filter hears of the ceiling of his right."""
+    if plan is None or not plan.ceiling:
+        return ()
+    return (f"{CEILINGS[plan.within]}: {plan.ceiling[:_CEILING_CHARS]}",)
 
 
 # --- defaults -------------------------------------------------------------------------------------
 
 
+_CEILING_CHARS: Final = 200
 _SUFFIX_BYTES: Final = 4
 """Of `generateName`: eight hexadecimal digits."""
 BROKER_DEFAULT: Final = "default"
@@ -133,6 +144,8 @@ def with_defaults(obj: Object) -> Object:
             return policy_with_defaults(obj)
         case RoleBinding() | ClusterRoleBinding():
             return bound(obj)
+        case RbacRole() | ClusterRole():
+            return role_with_copies(obj)
         case RbacRole() | ClusterRole() | EventType():
             return obj
     broker = obj.spec.broker or ("" if obj.spec.broker_ref is not None else BROKER_DEFAULT)

@@ -142,7 +142,7 @@ class WatchQuery:
     """What a watch is about: changes behind the resourceVersion `since`; None begins with the present state, as ADDED.
 
     `is_table` sends objects as tables of one row. `bookmarks` send the current version from time to time,
-    `initial_bookmark` marks the end of the present state.
+    `initial_bookmark` marks the end of the present state. `shown` makes of an object's JSON what its watcher may see.
     """
 
     objects: ListQuery
@@ -152,6 +152,7 @@ class WatchQuery:
     bookmarks: bool
     initial_bookmark: bool
     timeout_s: float
+    shown: Callable[[bytes], bytes] = lambda body: body
 
 
 async def watch(
@@ -224,7 +225,8 @@ def _type_for(change: Change, selector: Selector | None) -> str | None:
     return "DELETED" if before else None
 
 
-def _object_line(type_: str, body: bytes, query: WatchQuery, clock_s: Callable[[], float]) -> bytes:
+def _object_line(type_: str, stored: bytes, query: WatchQuery, clock_s: Callable[[], float]) -> bytes:
+    body = query.shown(stored)
     if not query.is_table:
         return _line(type_, body)
     obj = decode_stored(query.objects.kind, body)

@@ -42,7 +42,7 @@ from headgate_api.objects.kinds import (
     Trigger,
     TriggerStatus,
 )
-from headgate_api.objects.metadata import TRUE, UNKNOWN, ObjectStatus, false, info, summary, timed, warning
+from headgate_api.objects.metadata import FALSE, TRUE, UNKNOWN, ObjectStatus, false, info, summary, timed, warning
 
 _NO_USERS: Final = "the server does not ask who sends events, so EventPolicies have no effect"
 _SHOWN_MAX: Final = 5
@@ -111,7 +111,7 @@ class StatusInputs:
     compiles, `stopped` what was seen of a filter that matched regularly and has stopped; empty for nothing.
     `credentials` says what is wrong with the Secrets that its deliveries authenticate by, as "Reason: message"; empty
     for nothing, None when they need none. `is_never_true`: no event makes its filter true. `is_forbidden`: the right to
-    take the events of a broker of another namespace is gone.
+    take the events of a broker of another namespace is gone. `ceiling` and `within` are as in `CompiledFilter`.
     """
 
     broker: BrokerState | None
@@ -127,6 +127,8 @@ class StatusInputs:
     credentials: str | None = None
     is_never_true: bool = False
     is_forbidden: bool = False
+    ceiling: str = ""
+    within: str = ""
 
 
 def ready_of(status: ObjectStatus) -> Condition | None:
@@ -267,12 +269,22 @@ def _deduplicated(broker: Broker, is_lacking: bool) -> Iterator[Condition]:
         yield Condition(type="Deduplicated", status=TRUE)
 
 
+_LEFT_BY_EVENTS: Final = frozenset({"FilterHealthy", "EventsKept", "BacklogKept", "SubscriberHealthy"})
+
+
+def without_findings(obj: Routed) -> Routed:
+    """An object for somebody who must not learn of its events: nothing that they have left in its status."""
+    conditions = tuple(one for one in obj.status.conditions if one.type not in _LEFT_BY_EVENTS)
+    status = msgspec.structs.replace(obj.status, conditions=conditions, filter_errors=0)
+    return msgspec.structs.replace(obj, status=status)
+
+
 def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStatus | SubscriptionStatus:
     """The status of a trigger or subscription (C08, C09, C10, C11, C13, C19); `now` is RFC 3339."""
     sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
     needed = [_broker_ready(obj, inputs), sink, *_credentials_resolved(inputs), _subscribed(inputs)]
     warnings = [_filter_healthy(inputs.found, inputs.stopped), *_kept(inputs.found), *_filter_advisable(obj, inputs)]
-    warnings += _ordered(obj, inputs.broker)
+    warnings += [*_ordered(obj, inputs.broker), *_within_ceiling(inputs)]
     status: TriggerStatus | SubscriptionStatus = SubscriptionStatus()
     if isinstance(obj, Trigger):
         subscriber = _subscriber_resolved(obj, inputs)
@@ -285,6 +297,7 @@ def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStat
         conditions=timed((*needed, *warnings, summary(needed)), obj.status.conditions, now),
         dead_letter_sink_uri=(inputs.sink.uri or "") if sink.status == TRUE else "",
         filter_errors=inputs.found.filter_errors,
+        ceiling=inputs.ceiling,
     )
 
 
@@ -394,6 +407,24 @@ def _ordered(obj: Routed, broker: BrokerState | None) -> tuple[Condition, ...]:
         return ()
     message = "events with the same partitionkey come in their order, those without one in any order"
     return (Condition(type="Ordered", status=TRUE, reason="ByPartitionKey", severity="Info", message=message),)
+
+
+CEILINGS: Final = {
+    "inside": "every event that the filter wants is below the ceiling of its writer's right",
+    "cut": "events that the filter wants are cut off by the ceiling of its writer's right",
+    "unknown": "events that the filter wants may be cut off by the ceiling of its writer's right",
+}
+"""How a filter stands to its ceiling, in words, see `filter/tools/ceiling.py`."""
+
+
+def _within_ceiling(inputs: StatusInputs) -> tuple[Condition, ...]:
+    """There where the right by which it gets events has a ceiling."""
+    if not inputs.ceiling:
+        return ()
+    said = inputs.within or "unknown"  # of a filter that does not compile nothing else is known
+    status = {"inside": TRUE, "cut": FALSE}.get(said, UNKNOWN)
+    message = CEILINGS[said]
+    return (Condition("WithinCeiling", status, severity="Info", reason=said.capitalize(), message=message),)
 
 
 def _filter_advisable(trigger: Routed, inputs: StatusInputs) -> tuple[Condition, ...]:

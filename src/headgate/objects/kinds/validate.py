@@ -18,7 +18,7 @@ from headgate.objects.kinds.egress import RESERVED_NAMESPACES, UrlPolicy, UrlRef
 from headgate.objects.kinds.event_policies import policy_causes
 from headgate.objects.kinds.event_types import event_type_causes
 from headgate.objects.kinds.quotas import not_counted_causes, quota_causes
-from headgate.objects.kinds.rbac_rules import binding_causes, role_causes, role_ref_causes
+from headgate.objects.kinds.rbac_rules import binding_causes, ceilings_of, role_causes, role_ref_causes
 from headgate.objects.kinds.specs import (
     annotation_causes,
     deduplication_causes,
@@ -476,16 +476,17 @@ def scan_warning(plan: CompiledFilter | None) -> tuple[str, ...]:
 
 
 def refuse_erased_filter(old: Object, new: Object, document: object) -> None:
-    """Knative's own clients drop filter fields that they do not know: their update would deliver everything."""
-    if not isinstance(old, Routed) or not isinstance(new, Routed):
-        return
+    """Other systems' clients drop filter fields that they do not know: their update would deliver everything."""
+    fields: list[tuple[str, object, object, str]] = []
+    if isinstance(old, Routed) and isinstance(new, Routed):
+        fields.append(("spec.filter", old.spec.filter, new.spec.filter, FILTER_ANNOTATION))
+        fields.append(("spec.filters", old.spec.filters, new.spec.filters, FILTERS_ANNOTATION))
+    elif isinstance(old, RbacRole | ClusterRole) and isinstance(new, RbacRole | ClusterRole):
+        fields.append(("rules", ceilings_of(old), ceilings_of(new), FILTERS_ANNOTATION))
     metadata = document.get("metadata") if isinstance(document, Mapping) else None
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
     causes = []
-    for field, before, after, annotation in (
-        ("spec.filter", old.spec.filter, new.spec.filter, FILTER_ANNOTATION),
-        ("spec.filters", old.spec.filters, new.spec.filters, FILTERS_ANNOTATION),
-    ):
+    for field, before, after, annotation in fields:
         if before and not after and isinstance(annotations, Mapping) and annotation in annotations:
             causes.append(invalid(field, "", f"the update would erase what annotation {annotation} still shows"))
     if causes:
@@ -518,4 +519,6 @@ def filter_cause(error: InvalidInputError, obj: Object) -> Cause:
         written = {"filters": obj.spec.filters}
     place = f" at character {error.position + 1}" if error.position is not None else ""
     caret = f"\n{error.caret}\n" if error.caret else ""
+    if isinstance(obj, RbacRole | ClusterRole):
+        return invalid(field, "", f"{error.reason}{place}{caret}")
     return invalid(f"spec.{field}", value_at(written, field), f"{error.reason}{place}{caret}")

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from headgate.filter.cel.errors import FilterError
 from headgate.filter.compile.conjunctions import preserve_errors
 from headgate.filter.compile.plan import (
     PLAN_VERSION,
@@ -99,7 +100,7 @@ class PlanDecoder:
 
 # --- compiling ------------------------------------------------------------------------------------
 
-Compile = Callable[[Mapping[str, object] | None, Sequence[object]], CompiledFilter]
+Compile = Callable[..., CompiledFilter]
 """`filter.compile.compiler.compile_filter`."""
 
 
@@ -109,6 +110,22 @@ class FilterCompiler:
 
     version: int
     compile: Compile
+
+    def below(
+        self, filter_object: Mapping[str, object] | None, filters: Sequence[object], ceiling: str
+    ) -> CompiledFilter:
+        """A filter as `compile` takes it, joined to a ceiling (empty: none), and how it stands to it."""
+        own = self.compile(filter_object, filters)
+        if not ceiling:
+            return own
+        from headgate.filter.tools.ceiling import within
+
+        try:
+            joined = self.compile(filter_object, filters, ceiling)
+        except FilterError as error:
+            reason = f"{error.reason}, together with the ceiling of the right to the broker's events"
+            raise FilterError(reason, hint="write a smaller filter", limit=error.limit) from None
+        return replace(joined, ceiling=ceiling, within=within(own, ceiling))
 
 
 @functools.cache
@@ -121,11 +138,13 @@ def filter_compiler() -> FilterCompiler:
     return FilterCompiler(checksum & 0x7FFF_FFFF, _compile)
 
 
-def _compile(filter_object: Mapping[str, object] | None, filters: Sequence[object]) -> CompiledFilter:
+def _compile(
+    filter_object: Mapping[str, object] | None, filters: Sequence[object], ceiling: str = ""
+) -> CompiledFilter:
     # Imported late: cel-cpp is heavy, and processes that only read the store never compile.
     from headgate.filter.compile.compiler import compile_filter
 
-    return compile_filter(filter_object, filters)
+    return compile_filter(filter_object, filters, ceiling)
 
 
 # --- compiling anew -------------------------------------------------------------------------------
@@ -156,6 +175,8 @@ class _StoredPlan:
     delivery: bytes | None
     plan: bytes | None
     error: str
+    ceiling: str
+    within: str = field(default="", compare=False)
     cost: int = field(default=0, compare=False)
     never: bool = field(default=False, compare=False)
 
@@ -164,12 +185,13 @@ def _compiled(stored: _StoredPlan, compiler: FilterCompiler) -> _StoredPlan:
     """With the plan that the compiler makes now; without one, the filter leaves routing and is named on its object."""
     written = _FILTER.decode(stored.written)
     try:
-        plan = compiler.compile(written.filter, written.filters)
+        plan = compiler.below(written.filter, written.filters, stored.ceiling)
     except InvalidInputError as error:
         return replace(stored, plan=None, error=error.message, cost=0)
     if keeps_filter_errors(_DELIVERY.decode(stored.delivery) if stored.delivery is not None else None):
         plan = preserve_errors(plan)
-    return replace(stored, plan=encode_plan(plan), error="", cost=filter_cost(plan), never=is_never_true(plan))
+    found = replace(stored, plan=encode_plan(plan), error="", within=plan.within)
+    return replace(found, cost=filter_cost(plan), never=is_never_true(plan))
 
 
 def _put(
@@ -179,9 +201,12 @@ def _put(
     changed, different = [], []
     for old, new in zip(before, anew, strict=True):
         written = connection.execute(
-            "UPDATE targets SET compiler = ?, plan_version = ?, plan = ?, plan_error = ?, cost = ?, never = ?"
-            " WHERE id = ? AND compiler = ?",
-            (compiler, PLAN_VERSION, new.plan, new.error, new.cost, new.never, old.target, old.compiler),
+            "UPDATE targets SET compiler = ?, plan_version = ?, plan = ?, plan_error = ?, cost = ?, never = ?,"
+            " within = ? WHERE id = ? AND compiler = ? AND ceiling = ?",
+            (
+                *(compiler, PLAN_VERSION, new.plan, new.error, new.cost, new.never, new.within),
+                *(old.target, old.compiler, old.ceiling),
+            ),
         ).rowcount
         if written and new != old:
             different.append(old.target)
@@ -216,7 +241,7 @@ class StoredPlans(Table):
         Others wait for one short transaction a slice: filters are compiled outside of it.
         """
         rows = self._database.rows(
-            "SELECT id, compiler, plan_version, filter, delivery, plan, plan_error FROM targets"
+            "SELECT id, compiler, plan_version, filter, delivery, plan, plan_error, ceiling FROM targets"
             f" WHERE {DUE} AND id > ? ORDER BY id LIMIT ?",
             (self._compiler.version, after, RECOMPILED_FILTERS_MAX),
         )

@@ -17,6 +17,7 @@ from headgate.objects.store.database import StoreUnavailableError
 from headgate.objects.store.quota_usage import LACKING, Usage
 from headgate.objects.store.rows import KnownObjects, RowSelection
 from headgate.objects.store.store import Store
+from headgate.objects.store.targets import Taker
 from headgate.objects.store.writes import kube_time
 from headgate_api.limits import QUOTA_STATUS_S
 from headgate_api.objects.kinds import Broker, Eventing, EventPolicy, Kind, ObjectKey, Routed, WithStatus
@@ -28,13 +29,13 @@ _log = structlog.get_logger("headgate.objects")
 
 
 class SubscribeRights(Protocol):
-    """Who may take events of brokers of other namespaces."""
+    """Who may take which events of brokers."""
 
     def refresh(self) -> None:
         """Learns what rights there are now; may block."""
 
-    def may_subscribe(self, subscriber: str, broker: str) -> bool:
-        """Whether one who was written down may take the events of a broker `namespace/name`."""
+    def judged(self, taker: Taker) -> Taker:
+        """One who was written down, with what he may now."""
         ...
 
 
@@ -43,7 +44,7 @@ class Reconciler:
 
     Without `server` clients reach it at the URL in the store. `report_s` is between two rewrites of a trigger's status
     for reports alone. `usage` says what namespaces use that no object says, and may block; None: no status says it.
-    `rights` end what is taken from brokers of other namespaces; None: nobody is asked for a right.
+    `rights` judge who takes events from brokers; None: nobody is asked for a right.
     """
 
     def __init__(
@@ -69,6 +70,10 @@ class Reconciler:
         self._usage_due_s = 0.0
         self._rights = rights
         self._judged_version: int | None = None
+        self._judged: tuple[tuple[int, int], int] | None = None
+        """The rights by which all takers of a routing version and of earlier ones were judged."""
+        self._is_joining = False
+        """Whether some targets may have a ceiling that is not joined to their filters yet: a pass may have failed."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set, which is noticed at the next look; a store that fails is tried again at it."""
@@ -118,16 +123,23 @@ class Reconciler:
         return len(written)
 
     def _judge_takers(self) -> None:
-        """Ends what is taken from brokers of other namespaces without a right, and begins it again with one."""
+        """Ends what is taken without a right, begins it again with one, and holds it below the ceiling of the right."""
         version = self._store.counters.version()
         if self._rights is None or version == self._judged_version:
             return
-        if takers := self._store.targets.takers():
+        rights, routing = self._store.targets.rights(), self._store.counters.all()["routing"]
+        since = self._judged[1] if self._judged is not None and self._judged[0] == rights else -1
+        if takers := self._store.targets.takers(since):
             self._rights.refresh()
-            changed = [one for one in takers if self._rights.may_subscribe(one.by, one.broker) == one.forbidden]
+            changed = [(one, new) for one in takers if (new := self._rights.judged(one)) != one]
             if changed:
-                self._store.targets.forbid([one._replace(forbidden=not one.forbidden) for one in changed])
-        self._judged_version = version
+                self._is_joining |= any(old.ceiling != new.ceiling for old, new in changed)
+                self._store.targets.judge(changed)
+        after: int | None = 0 if self._is_joining else None
+        while after is not None:
+            after = self._store.plans.recompile(after)
+        self._is_joining = False
+        self._judged_version, self._judged = version, (rights, routing)
 
     def _is_due(self) -> bool:
         now_s = self._clock_s()

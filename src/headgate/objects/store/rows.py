@@ -74,7 +74,7 @@ PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 _COLUMNS = ", ".join(
     (
         *("o.kind", "o.body", "t.broker", "t.subscriber_broker", "t.subscriber", "t.needs", "t.plan_error", "t.never"),
-        "t.forbidden",
+        *("t.forbidden", "t.ceiling", "t.within"),
         "ifnull(r.stopped, '')",
         *(f"ifnull(r.{name}, {getattr(NOTHING_FOUND, name)!r})" for name in FINDINGS),
     )
@@ -170,11 +170,21 @@ def routed_rows(
     """Triggers and subscriptions with their inputs, decoded one by one; `form` opens Secrets, see `Facts`."""
     facts = Facts(connection, form)
     for row in connection.execute(which, parameters):
-        kind, body, broker, subscriber_broker, subscriber, needs, plan_error, never, forbidden, stopped, *report = row
+        kind, body, broker, subscriber_broker, subscriber, needs, plan_error, never, forbidden, *row = row
+        ceiling, within, stopped, *report = row
         obj = cast(Routed, decode_stored(Kind(kind), body))
         found = TargetFindings(*report)
         names, told = (broker, subscriber_broker, subscriber), (plan_error, found, stopped)
-        inputs = facts.inputs(obj, *names, needs, *told, never=bool(never), forbidden=bool(forbidden))
+        inputs = facts.inputs(
+            obj,
+            *names,
+            needs,
+            *told,
+            never=bool(never),
+            forbidden=bool(forbidden),
+            ceiling=ceiling,
+            within=within,
+        )
         yield RoutedRow(obj, inputs)
 
 
@@ -232,6 +242,8 @@ class Facts:
         *,
         never: bool = False,
         forbidden: bool = False,
+        ceiling: str = "",
+        within: str = "",
     ) -> StatusInputs:
         """The inputs of one object's status; but for the object they are as its row has them."""
         fact = self._broker(broker)
@@ -252,6 +264,8 @@ class Facts:
             stopped=stopped,
             is_never_true=never,
             is_forbidden=forbidden,
+            ceiling=ceiling,
+            within=within,
         )
 
     def _problem(self, namespace: str, auths: Iterable[AuthSpec]) -> str:

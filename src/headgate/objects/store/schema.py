@@ -109,6 +109,15 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """ALTER TABLE targets ADD COLUMN routed INTEGER NOT NULL
              GENERATED ALWAYS AS ((subscriber != '' OR pull NOTNULL) AND NOT forbidden) VIRTUAL""",
     ),
+    (
+        # What the right of who wrote it lets through (`CompiledFilter.ceiling`, `within`); `taken_by` is there for
+        # every target of an author whom the server knows.
+        """ALTER TABLE targets ADD COLUMN ceiling TEXT NOT NULL DEFAULT ''""",
+        """ALTER TABLE targets ADD COLUMN within TEXT NOT NULL DEFAULT ''""",
+        """DROP INDEX targets_taken_by""",
+        """CREATE INDEX targets_taken_by ON targets (taken_by, broker, namespace, forbidden, ceiling)
+             WHERE taken_by != ''""",
+    ),
 )
 
 

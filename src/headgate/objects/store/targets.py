@@ -38,6 +38,7 @@ from headgate.objects.store.rows import NAMED, Facts, KnownObjects, bump, bump_a
 from headgate_api.event.names import identity, path_of
 from headgate_api.limits import DROPPED_ROUTINGS_KEPT, REPORT_TEXT_CHARACTERS_MAX, ROUTING_STEPS_MAX
 from headgate_api.objects.kinds import (
+    RBAC_KINDS,
     SUBSCRIBER_ANNOTATION,
     Broker,
     DeliverySpec,
@@ -51,6 +52,9 @@ from headgate_api.objects.kinds import (
 )
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
+_JOINED_ANEW: Final = -1
+"""Instead of a compiler's version: the filter is to be compiled anew, below another ceiling."""
+_HAS_WAY: Final = "(subscriber != '' OR pull NOTNULL)"
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
 _PULL: Final = msgspec.json.Decoder(PullRules)
 
@@ -69,7 +73,8 @@ def insert_target(
     never = is_never_true(plan)
     own = {"id": taken["target"], "broker_uid": facts.broker_uid(obj.broker_key), "needs": needs, "never": never}
     _put(connection, obj, plan, way, own | {"routing": taken["routing"], "compiler": compiler})
-    return facts.inputs(obj, obj.broker_key, way.subscriber_broker, way.subscriber, needs, never=never)
+    names = obj.broker_key, way.subscriber_broker, way.subscriber
+    return facts.inputs(obj, *names, needs, never=never, ceiling=plan.ceiling, within=plan.within)
 
 
 def update_target(
@@ -116,14 +121,16 @@ def _put(
         "transform": obj.spec.transform,
         "paused": isinstance(obj, Trigger) and is_paused(obj.metadata),
         "taken_by": _taken_by(obj),
+        "ceiling": plan.ceiling,
+        "within": plan.within,
     }
     marks = ", ".join("?" * len(row))
     connection.execute(f"INSERT OR REPLACE INTO targets ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
 
 
 def _taken_by(obj: Routed) -> str:
-    """By whose right it gets events of another namespace, see `Grants.signed`; empty where none is needed."""
-    return obj.metadata.annotations.get(SUBSCRIBER_ANNOTATION, "") if obj.is_foreign else ""
+    """By whose right it gets events, see `Grants.signed`; empty where nobody is known."""
+    return obj.metadata.annotations.get(SUBSCRIBER_ANNOTATION, "")
 
 
 def target_cost(connection: sqlite3.Connection, key: ObjectKey) -> int:
@@ -182,11 +189,18 @@ def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
 
 
 class Taker(NamedTuple):
-    """One by whose right targets take the events of a broker `namespace/name` of another namespace."""
+    """One by whose right targets of a namespace take the events of a broker `namespace/name`, below a ceiling."""
 
     by: str
     broker: str
+    namespace: str
     forbidden: bool
+    ceiling: str
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the broker is of another namespace, so that its events need a right."""
+        return not self.broker.startswith(f"{self.namespace}/")
 
 
 class TargetTable(Table):
@@ -215,23 +229,45 @@ class TargetTable(Table):
     def _named(self, where: str, *parameters: object) -> list[tuple[str, str]]:
         return [*self._database.rows(f"SELECT namespace, name FROM targets WHERE {where}", parameters)]
 
-    def takers(self) -> list[Taker]:
-        """Those by whose right events of another namespace are taken."""
-        columns = "taken_by, broker, forbidden"
-        rows = self._database.rows(f"SELECT DISTINCT {columns} FROM targets WHERE taken_by != ''")
-        return [Taker(by, broker, bool(forbidden)) for by, broker, forbidden in rows]
+    def ceiling_of(self, key: ObjectKey) -> tuple[str, str] | None:
+        """The broker `namespace/name` of an object, and its ceiling; None when there is no such object."""
+        found = self._database.rows(f"SELECT broker, ceiling FROM targets WHERE {NAMED}", key)
+        return found[0] if found else None
 
-    def forbid(self, takers: Iterable[Taker]) -> None:
-        """Routes the targets of each no more where it is forbidden, and again where it is not."""
+    def takers(self, since: int = -1) -> list[Taker]:
+        """Those by whose right events are taken, as they were judged last; of targets whose routing is newer."""
+        columns = "taken_by, broker, namespace, forbidden, ceiling"
+        # The unary plus keeps SQLite to the index of routing: few of many have changed.
+        where, parameters = ("taken_by != ''", ()) if since < 0 else ("+taken_by != '' AND routing > ?", (since,))
+        rows = self._database.rows(f"SELECT DISTINCT {columns} FROM targets WHERE {where}", parameters)
+        return [Taker(row[0], row[1], row[2], bool(row[3]), row[4]) for row in rows]
+
+    def rights(self) -> tuple[int, int]:
+        """Other numbers whenever a role or a binding was written or deleted."""
+        marks = ", ".join("?" * len(RBAC_KINDS))
+        question = f"SELECT count(*), ifnull(max(version), 0) FROM objects WHERE kind IN ({marks})"
+        ((count, newest),) = self._database.rows(question, tuple(RBAC_KINDS))
+        return count, newest
+
+    def judge(self, changed: Iterable[tuple[Taker, Taker]]) -> None:
+        """Has the targets of each as they are judged now: routed no more where it is forbidden, below another ceiling.
+
+        The ceiling holds at once, by the last check before delivery; `StoredPlans.recompile` joins it to the filters.
+        """
         with self._database.write() as connection:
-            for by, broker, forbidden in takers:
+            for old, new in changed:
+                where = "taken_by = ? AND broker = ? AND namespace = ? AND forbidden = ? AND ceiling = ?"
+                compiler = "compiler" if old.ceiling == new.ceiling else str(_JOINED_ANEW)
+                routing, own = bump(connection, "routing"), (new.forbidden, new.ceiling)
+                if old.forbidden != new.forbidden:
+                    needs = bump(connection, "desired_generation")
+                    connection.execute(
+                        f"UPDATE targets SET needs = CASE WHEN {_HAS_WAY} AND NOT ? THEN ? ELSE 0 END WHERE {where}",
+                        (new.forbidden, needs, *old),
+                    )
                 connection.execute(
-                    "UPDATE targets SET forbidden = ?, routing = ? WHERE taken_by = ? AND broker = ?",
-                    (forbidden, bump(connection, "routing"), by, broker),
-                )
-                connection.execute(
-                    "UPDATE targets SET needs = CASE WHEN routed THEN ? ELSE 0 END WHERE taken_by = ? AND broker = ?",
-                    (bump(connection, "desired_generation"), by, broker),
+                    f"UPDATE targets SET forbidden = ?, ceiling = ?, routing = ?, compiler = {compiler} WHERE {where}",
+                    (*own, routing, *old),
                 )
 
     def keys(self) -> dict[int, ObjectKey]:
@@ -455,12 +491,12 @@ class SnapshotCache:
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
         rows = connection.execute(
             "SELECT id, namespace, name, broker, broker_uid, subscriber, delivery, ordered, plan, plan_version, pull,"
-            " needs, subscriber_ca, subscriber_audience, paused, transform, routed AND plan NOTNULL"
+            " needs, subscriber_ca, subscriber_audience, paused, transform, ceiling, routed AND plan NOTNULL"
             " FROM targets"
             " WHERE routing > ?",
             (since,),
         )
-        for *row, ca, audience, paused, transform, routed in rows:
+        for *row, ca, audience, paused, transform, ceiling, routed in rows:
             key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, plan_version, pull, needs = row
             if not routed:
                 self._unrouted.add(key)
@@ -480,6 +516,8 @@ class SnapshotCache:
             else:
                 filter_ = outdated_plan(plan)
                 self._outdated.add(key)
+            if ceiling:
+                filter_ = dataclasses.replace(filter_, ceiling=ceiling)
             target = Target(
                 key,
                 path,

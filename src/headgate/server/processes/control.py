@@ -200,7 +200,7 @@ def application(
     every = [
         *InspectApi(records, store, Catalogues(follower, store), authorizer=api.authorizer, log=log).routes(),
         *SummaryApi(store, parts, dispatchers, history, letters).routes(),
-        *Backtests(store, follower.log, counter).routes(),
+        *Backtests(store, follower.log, counter, authorizer=api.authorizer).routes(),
         *ObjectStatsApi(store, partial(RemoteStats, dispatchers, store.targets.id_of), history).routes(),
         Mount("/", api.app),
     ]

@@ -359,7 +359,7 @@ async def _serve(context: child.Context, opened: OpenStore = _own_log) -> None:
             store.objects, store.fronts or settings.fronts, board=board, stored=store.stored, lacking=store.lacking
         )
         rights = Rights(settings, store.objects)
-        authorization = Authorization(rights.grants.authorizer)
+        authorization = Authorization(rights.grants.authorizer, store.objects.targets.ceiling_of)
         routes = [news_route(brokers, quotas, *rights.copies), *store.routes]
         own = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         await stack.enter_async_context(local_http.answering(own, settings.front_socket(number)))

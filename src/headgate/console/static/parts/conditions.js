@@ -18,6 +18,7 @@ const WORDS = {
   Delivering: ["", "It is paused: its events wait", ""],
   BacklogKept: ["Its backlog is well within the bounds", "Its oldest events are about to be given up", ""],
   EventsKept: ["No event was lost to it", "Events were given up and are kept nowhere", ""],
+  WithinCeiling: ["All that the filter wants is within its writer's right", "Its writer's right gives a part of what the filter wants", "Its writer's right may give a part of what the filter wants"],
   Ordered: ["Its events come in order", "", ""],
   Deduplicated: ["An event is stored once", "An event may be stored again", ""],
   EventPoliciesReady: ["Event policies are in force", "Event policies are not in force", ""],

@@ -1,0 +1,146 @@
+"""The ceiling of the right by which a target gets events: the last word before a delivery, whatever rows say."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headgate.deadletters.store import DeadLetterState, DeadLetterStore
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.lifecycle import Delivery
+from headgate.delivery.retry import SYSTEM
+from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
+from headgate.filter.compile.plan import CompiledFilter, Verdict
+from headgate.objects.kinds.routing import Target
+from headgate.storage.files import DispatcherDirectory
+from headgate.subscriptions.messages import PlaceNotFoundError, SeekGoal
+from headgate_api.event.model import Event
+from tests.deadletters.test_sink_sender import letter, letters
+from tests.delivery.harness import (
+    BROKER,
+    EventLog,
+    Routes,
+    Subscriber,
+    event,
+    log,
+    matcher,
+    run,
+    running,
+    target,
+)
+from tests.subscriptions.world import NAME, World, offsets
+from tests.subscriptions.world import run as run_world
+from tests.support import until
+
+__all__ = ["log"]
+CEILING = 'data.tenant == "blue"'
+BLUE, RED, NONE = b'{"tenant":"blue","n":1}', b'{"tenant":"red","n":1}', b"{}"
+
+
+def claim(offset: int, state: str) -> Event:
+    """What a transform may have made of an event: it looks as if it were blue's."""
+    return msgspec.structs.replace(event(9, data=BLUE), id=f"{state}-{offset}")
+
+
+def below(one: Target, ceiling: str = CEILING) -> Target:
+    joined = CompiledFilter(f"({ceiling}) && ({one.filter.cel})", (), ceiling=ceiling)
+    return dataclasses.replace(one, filter=joined)
+
+
+@pytest.mark.parametrize(
+    ("cel", "data", "verdict", "found"),
+    [
+        ("true", BLUE, Verdict.MATCH, ""),
+        ("true", RED, Verdict.MATCH, "filtered"),  # a row that is older than the ceiling
+        ("true", NONE, Verdict.MATCH, "filtered"),
+        ("true", NONE, Verdict.ERROR, "filtered"),  # the error is the ceiling's
+        ("data.nosuch > 1", RED, Verdict.CANDIDATE, "filtered"),
+        ("data.nosuch > 1", NONE, Verdict.ERROR, "filtered"),
+        ("data.nosuch > 1", BLUE, Verdict.CANDIDATE, "error"),  # his own: he hears of it
+        ("data.n > 1", BLUE, Verdict.CANDIDATE, "filtered"),
+    ],
+)
+def test_the_ceiling_is_asked_first(cel: str, data: bytes, verdict: Verdict, found: str) -> None:
+    errors = FilterErrors()
+    shared = SharedEvent(BROKER, event(1, data=data), 1)
+    check = FinalCheck(evaluate, errors, SYSTEM.now_us)
+    result = check(below(target(1, "http://x/", cel=cel)), Delivery(0, 0, 0, verdict), shared)
+    assert (result if isinstance(result, str) else "") == found
+    assert bool(errors.take()) is (found == "error")
+
+
+def test_rows_older_than_a_ceiling_are_not_sent_and_its_errors_not_told(tmp_path: Path, log: EventLog) -> None:
+    async def work() -> None:
+        async with Subscriber() as subscriber:
+            routes = Routes(below(target(1, subscriber.url, cel="data.n == 1")))
+            async with running(tmp_path, routes) as at_work:
+                log.append([event(number, data=data) for number, data in enumerate((RED, NONE, BLUE, RED))])
+                async with matcher(at_work) as peer:
+                    peer.match((0, 1))
+                    peer.match((1, 1), verdict=Verdict.ERROR)
+                    peer.match((2, 1))
+                    peer.match((3, 1), verdict=Verdict.ERROR)
+                    await until(lambda: len(subscriber.requests) == 1)
+            assert [one.header("ce-id") for one in subscriber.requests] == ["e2"]
+        assert sum(report.filter_errors for report in routes.reports) == 0
+        assert not any(report.last_error for report in routes.reports)
+
+    run(work())
+
+
+def test_dead_letters_of_other_events_are_neither_redriven_nor_sent(tmp_path: Path, log: EventLog) -> None:
+    """A dead letter has what a transform made of its event, so the stored one is asked."""
+
+    async def work() -> None:
+        log.append([event(number, data=data) for number, data in enumerate((RED, NONE, BLUE))])
+        path = DispatcherDirectory.of(tmp_path, 0).dead_letters
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(DeadLetterStore(path)) as store:
+            for number, state in enumerate((DeadLetterState.REDRIVING, DeadLetterState.SENDING)):
+                made = [
+                    letter(offset + 10 * number, offset=offset, state=state, event=claim(offset, state))
+                    for offset in (0, 1, 2)
+                ]
+                store.apply(made, [], [])
+        async with Subscriber() as subscriber, Subscriber() as sink:
+            one = below(target(1, subscriber.url, dead_letter_uri=sink.url))
+            async with running(tmp_path, Routes(one)):
+                await until(lambda: len(letters(tmp_path)) == 4 and {x.state for x in letters(tmp_path)} == {"kept"})
+            assert [len(each.requests) for each in (subscriber, sink)] == [1, 1]
+            assert {one.offset for one in letters(tmp_path)} == {0, 1}
+
+    run(work())
+
+
+def test_a_seek_finds_nothing_above_the_ceiling(tmp_path: Path) -> None:
+    async def work() -> None:
+        stored = EventLog(tmp_path)
+        stored.append([event(n, data=b'{"n":%d}' % n) for n in range(10)])
+        stored.close()
+        world = World(tmp_path)
+        world.target = below(world.target, "data.n >= 5")
+        world.start()
+        world.add(10)
+        with pytest.raises(PlaceNotFoundError):
+            await world.subscriptions.seek(NAME, SeekGoal(first="data.n == 3"))
+        await world.subscriptions.seek(NAME, SeekGoal(first="data.n >= 3"))
+        assert offsets(await world.pull()) == [5, 6, 7, 8, 9]
+
+    run_world(work())
+
+
+def test_what_was_handed_out_is_not_handed_out_again_above_a_new_ceiling(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        world.add(4)
+        assert offsets(await world.pull()) == [0, 1, 2, 3]
+        world.target = below(world.target, "data.n >= 2")
+        world.crash()
+        world.now_us += 3_600 * 1_000_000
+        assert offsets(await world.pull()) == [2, 3]
+
+    run_world(work())

@@ -1,0 +1,222 @@
+"""A server in one process, behind its gate of rights: what users below a ceiling may ask of it, by HTTP.
+
+Two such servers differ in the hidden events alone, so what differs in two answers is a leak.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from headgate.auth.context import USER
+from headgate.auth.user import User, authenticated
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
+from headgate.inspect.file_records import FileRecords
+from headgate.inspect.log_follower import LogFollower
+from headgate.log.directory import LogDirectory
+from headgate.log.writer import Encoded, PartitionWriter
+from headgate.objects.api.admission import Admission
+from headgate.objects.api.api import ControlApi
+from headgate.objects.api.bootstrap import bootstrap
+from headgate.objects.api.grants import Grants
+from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.kinds.egress import UrlPolicy
+from headgate.objects.store.reconciler import Reconciler
+from headgate.objects.store.store import Store
+from headgate.objects.views.copies import RbacCopy
+from headgate.observe.history import NumbersHistory
+from headgate.scan.chunks import ChunkLog
+from headgate.scan.pages import LogScanner
+from headgate.server.authorization import AuthorizedRequests, Ceilings
+from headgate.server.processes import control
+from headgate.stream.api import ReadApi
+from headgate.stream.follow import Readers
+from headgate_api.event.model import DataKind, Event
+from headgate_api.objects.kinds import Kind
+from tests.objects.support import broker
+
+START_US = 1_767_225_600_000_000
+RBAC = "rbac.authorization.k8s.io"
+EVENTING = "eventing.knative.dev"
+OWN = "headgate.dev"
+CEILING = 'data.tenant == "blue"'
+BLUE, RED, ROOT = authenticated("blue"), authenticated("red"), authenticated("root", ("system:masters",))
+ALL = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+
+
+def rule(group: str, resources: str, verbs: list[str], **more: object) -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs, **more}
+
+
+def events_rule(**more: object) -> dict[str, Any]:
+    return rule(EVENTING, "brokers brokers/events", ["get", "knsubscribe"], **more)
+
+
+EVERYTHING_ELSE = [
+    rule(EVENTING, "brokers triggers eventtypes", ALL),
+    rule(EVENTING, "brokers/why brokers/trace brokers/timeline brokers/catalogue brokers/lint brokers/filter", ["get"]),
+    rule(EVENTING, "brokers/stats triggers/stats triggers/why brokers/status triggers/status", ["get", "list"]),
+    rule(EVENTING, "brokers/backtest brokers/catalogue triggers/redrive", ["create"]),
+    rule(OWN, "subscriptions", ALL),
+    rule(OWN, "subscriptions/events subscriptions/seek subscriptions/analyze subscriptions/stats", ALL),
+    rule(OWN, "subscriptions/consumers subscriptions/status deadletters replays summaries chunks", ALL),
+    rule(OWN, "filters/test filters/explain filters/convert", ["create"]),
+    rule(RBAC, "roles rolebindings", ALL),
+    rule("", "resourcequotas resourcequotas/status", ALL),
+]
+"""Every right of a namespace but those to events: whatever leaks, leaks to who has them."""
+
+
+def hidden(number: int, variant: str) -> Event:
+    """An event that blue must not learn of: another tenant's, one without a tenant, one that is no JSON."""
+    id_, source = f"{variant}-{number}", f"/{variant}"
+    if number % 3 == 0:
+        return Event("1.0", id_, source, f"secret.{variant}", data_kind=DataKind.BINARY, data=variant.encode())
+    data = {"secret": variant, "n": number if variant == "crimson" else -number}
+    if number % 3 == 1:
+        data["tenant"] = "red"
+    return Event("1.0", id_, source, f"secret.{variant}", data_kind=DataKind.JSON, data=json.dumps(data).encode())
+
+
+def shown(number: int) -> Event:
+    data = {"tenant": "blue", "n": number}
+    return Event("1.0", f"blue-{number}", "/blue", "order", data_kind=DataKind.JSON, data=json.dumps(data).encode())
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.body.splitlines()]
+
+
+class World:
+    """The server with its log: of three events two are hidden from blue."""
+
+    def __init__(self, folder: Path, variant: str, store: Store, threads: ThreadPoolExecutor) -> None:
+        self.store = store
+        self.loop = asyncio.new_event_loop()
+        self.roles = RbacCopy(store)
+        self.grants = Grants(store, UrlPolicy(), self.roles.authorizer, self.roles.refresh)
+        self.reconciler = Reconciler(store, rights=self.grants)
+        self.itself = Admission(store)
+        bootstrap(self.itself)
+        for namespace, name in (("shop", "orders"), ("shop", "other")):
+            self.itself.create(Kind.BROKER, broker(name), namespace=namespace)
+        self.role([events_rule(filter={"cel": CEILING}), *EVERYTHING_ELSE])
+        for namespace in ("shop", "team"):
+            self.bind("blue", namespace)
+        self.reconciler.step()
+        self.events = [shown(number) if number % 3 == 0 else hidden(number, variant) for number in range(60)]
+        self._write(folder)
+        log = LogDirectory(folder / "log", "stop")
+        chunks = ChunkLog(log)
+        follower = LogFollower(chunks)
+        api = ControlApi(store, UrlPolicy(), self.grants)
+        objects = control.application(
+            store,
+            api,
+            Mock(),
+            NumbersHistory(dict),
+            follower,
+            records=lambda _: FileRecords(folder, log, 1, follower),
+            parts=tuple,
+            counter=LogScanner(chunks, threads),
+            log=log,
+        )
+        reads = ReadApi(Readers(ChunkLog(log), store.served)).routes()
+        app = Starlette(routes=[*reads, Mount("/", objects)], exception_handlers=ERROR_HANDLERS)
+        ceilings = Ceilings(self.roles.authorizer, store.targets.ceiling_of)
+        self.app = AuthorizedRequests(app, self.roles.authorizer, ceilings)
+
+    def _write(self, folder: Path) -> None:
+        brokers = self.store.snapshot().brokers
+        times = iter(range(START_US, START_US + 10**9, 1_000_000))
+        with PartitionWriter(
+            LogDirectory(folder / "log", "stop").partition(0), EVENT_SCHEMA, clock_us=lambda: next(times)
+        ) as log:
+            for at in range(0, len(self.events), 5):
+                chunk = self.events[at : at + 5]
+                stored = [StoredEvent(brokers["shop/orders"], one) for one in chunk]
+                log.append(Encoded(to_batch(stored), [one.type for one in chunk]))
+
+    def role(self, rules: list[dict[str, Any]], name: str = "blue") -> None:
+        document = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+        self.itself.apply(document)
+
+    def bind(self, name: str, namespace: str, user: User = BLUE) -> None:
+        document = {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": f"{user.name}-{name}", "namespace": namespace},
+            "subjects": [{"kind": "User", "name": user.name}],
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+        }
+        self.itself.apply(document)
+        self.roles.refresh()
+
+    def ask(
+        self, method: str, path: str, body: object = None, user: User = BLUE, headers: dict[str, str] | None = None
+    ) -> Answer:
+        return self.loop.run_until_complete(self._ask(method, path, body, user, headers or {}))
+
+    async def _ask(self, method: str, path: str, body: object, user: User, headers: dict[str, str]) -> Answer:
+        route, _, query = path.partition("?")
+        data = b"" if body is None else json.dumps(body).encode()
+        given = {"content-type": "application/json"} | {name.lower(): value for name, value in headers.items()}
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "path": route,
+            "raw_path": route.encode(),
+            "root_path": "",
+            "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+            "scheme": "http",
+            USER: user,
+        }
+        sent: list[Any] = []
+        asked = iter([{"type": "http.request", "body": data, "more_body": False}])
+
+        async def receive() -> Any:
+            for one in asked:
+                return one
+            await asyncio.sleep(3600)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await asyncio.wait_for(self.app(scope, receive, send), 20)
+        headers_sent = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return Answer(sent[0]["status"], headers_sent, b"".join(one.get("body", b"") for one in sent[1:]))
+
+
+@contextmanager
+def world(folder: Path, variant: str = "crimson") -> Iterator[World]:
+    folder.mkdir(parents=True, exist_ok=True)
+    store = Store.open(folder / "control.db")
+    with ThreadPoolExecutor(2) as threads, closing(store):
+        made = World(folder, variant, store, threads)
+        yield made
+        made.loop.run_until_complete(made.loop.shutdown_default_executor())
+        made.loop.close()
