@@ -14,6 +14,7 @@ from headgate.filter.skipping.prune import filter_value_rule
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.scan import pages
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner, ScanPage, ScanRequest
 from headgate.server.peers import reader_client
@@ -44,6 +45,8 @@ def app(scanner: Scanner) -> Starlette:
 
 def test_a_turn_is_the_same_and_a_restart_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_client, "READER_RETRY_S", 0.01)
+    for name in ("SCAN_TURN_S", "SCAN_REQUEST_TURN_S"):
+        monkeypatch.setattr(pages, name, 60.0)  # a machine that stands still for a moment divides no turn
     fill(tmp_path)
     socket = tmp_path / "run" / "reader"
 
