@@ -16,10 +16,14 @@ from unittest import mock
 import pytest
 import structlog
 
+from headgate.deadletters.pending import Pending
 from headgate.delivery import retry
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, Outcome, judge
 from headgate.delivery.targets import TargetState
-from headgate.objects.kinds.routing import DeliveryRules
+from headgate.delivery.verdicts import FinalCheck
+from headgate.objects.kinds.routing import DeliveryRules, Target
 from headgate.outbox.link_format import RunActive
 from headgate.outbox.shards import Shard
 from headgate.outbox.takeover import Step, Takeover
@@ -32,7 +36,19 @@ from tests.support import times
 SEED = support.SEED or times(1, 1, random.randrange(1, 1 << 31))
 RUNS = times(20, 400, 10_000)
 RUNS_A_TEST = 100
-COUNTED = ("events", "attempts", "repeated", "buried", "dropped", "kills", "replies", "pairs", "takeovers", "changes")
+COUNTED = (
+    "events",
+    "attempts",
+    "repeated",
+    "buried",
+    "dropped",
+    "kills",
+    "replies",
+    "pairs",
+    "takeovers",
+    "changes",
+    "pending",
+)
 """What schedules have to show; `pairs` are those with two dispatchers."""
 MEMORY = Path("/dev/shm")
 """Where files cost no disk, if the system has it: power cuts are not simulated, so nothing has to be durable."""
@@ -83,6 +99,7 @@ def test_nothing_is_lost_and_all_is_kept(quiet: None, done: int) -> None:
         totals["takeovers"] += world.takeovers
         totals["changes"] += world.changes
         totals["replies"] += len(ledger.replies)
+        totals["pending"] += world.pending
     print(f"{runs} schedules from seed {SEED + done}: {totals}")
     assert runs < RUNS_A_TEST or all(totals.values()), "the schedules must be real"
 
@@ -97,6 +114,14 @@ def _tries_once_more(rules: DeliveryRules, outcome: Outcome, failures: int, trie
 
 def _owns_all(shard: Shard, target: int) -> bool:
     return True
+
+
+def _is_in_time(check: FinalCheck, target: Target, delivery: Delivery, event: SharedEvent) -> int:
+    return 0
+
+
+async def _not_stored(pending: Pending, target: Target, delivery: Delivery, event: SharedEvent, due_us: int) -> None:
+    pass
 
 
 def _sent_to_the_first(target: int, dispatchers: int) -> int:
@@ -122,6 +147,8 @@ def _active_with_the_first(self: Takeover, number: int) -> list[Step]:
         (retry, "is_left", _tries_once_more, "tried for longer"),
         (TargetState, "startable", property(lambda state: bool(state.deliveries.queue)), "at once"),
         (Shard, "owns", _owns_all, "own"),
+        (FinalCheck, "waits_until", _is_in_time, "is early"),
+        (Pending, "put", _not_stored, "is lost"),
         (matcher, "dispatcher_of", _sent_to_the_first, "is lost"),
         (Takeover, "_activate", _active_with_the_first, "filters of before"),
     ],

@@ -209,7 +209,7 @@ class Unfinished:
 
 
 class KeptDeadLetter(msgspec.Struct, frozen=True):
-    """A dead letter that is kept; see `StoredDeadLetter`."""
+    """A dead letter that is kept, or a pending event; see `StoredDeadLetter`."""
 
     id: int
     state: str
@@ -220,6 +220,7 @@ class KeptDeadLetter(msgspec.Struct, frozen=True):
     attempts: int
     sink: str
     problem: str
+    due_us: int
 
 
 @dataclass(frozen=True, slots=True)

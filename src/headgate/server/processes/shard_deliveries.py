@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import structlog
 from starlette.routing import Route
 
-from headgate.deadletters.api import DeadLettersApi
+from headgate.deadletters.api import DeadLettersApi, PendingApi
+from headgate.deadletters.pending import Pending
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService, IngressReplies
 from headgate.delivery.authentication import IdentityTokens
@@ -326,6 +327,9 @@ class ShardDeliveries:
             state.when_durable,
             self.routing.any_trigger,
         )
+        self.pending = Pending(
+            state.own.dead_letters, self.dead_letters, options.clocks, state.when_durable, errors.backlog
+        )
         self.scheduler = Scheduler(
             listener,
             events=state.events,
@@ -333,6 +337,7 @@ class ShardDeliveries:
             service=self.service,
             final_check=self.final_check,
             dead_letters=self.dead_letters,
+            pending=self.pending,
             sharers=sharers,
         )
         take_change, wake = self.scheduler.take_change, self.reporter.wake
@@ -364,10 +369,16 @@ class ShardDeliveries:
         letters, now_us = state.own.dead_letters, options.clocks.now_us
         self._target_stats = TargetStatsApi(self.scheduler, state.events, letters, now_us)
 
+    def start(self) -> None:
+        """Begin with what dispatchers before this one have kept, now that targets are known."""
+        self.dead_letters.start()
+        self.pending.start(self.scheduler)
+
     def routes(self, objects: Store | None) -> Iterator[Route]:
         """What fronts ask of counters, dead letters and replays; no replays where there are no objects."""
         yield from self._target_stats.routes()
         yield from DeadLettersApi(self._state.own.dead_letters, self.dead_letters).routes()
+        yield from PendingApi(self._state.own.dead_letters, self.pending).routes()
         if objects is not None:
             yield from ReplaysApi(self.replays, self._means.log, objects, self._means.options.identity.policy).routes()
 
@@ -404,6 +415,7 @@ class ShardDeliveries:
 
     async def stop(self, drain_s: float) -> None:
         """Starts nothing more, lets attempts in flight end for so long, and writes reports and cursors down."""
+        await self.pending.stop()
         await self.scheduler.stop(drain_s)
         await self.reporter.close()
         await self.flusher.close()
@@ -418,7 +430,10 @@ class ShardDeliveries:
             await asyncio.to_thread(self.replays.close)
         finally:
             self._consumers.close()
-            await self.dead_letters.close()
+            try:
+                await self.pending.close()
+            finally:
+                await self.dead_letters.close()
 
     def _update(self, table: RoutingTable) -> None:
         self.scheduler.update(table)
