@@ -89,9 +89,11 @@ class World:
     Args:
         seed: Decides everything.
         folder: Empty.
+        later: Some events are not to be delivered at once, and filters stay as they are.
     """
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, *, later: bool = False) -> None:
+        self.later = later
         self.rng = rng = random.Random(seed)
         self.folder = folder
         self.ledger = Ledger()
@@ -143,7 +145,7 @@ class World:
             batch_wait_s=0.05,
             parallelism=rng.choice([1, 4, 32]),
             dead_letter_uri=rng.choice([None, f"http://sink/{number}", f"http://sink/{number}"]),
-            delay_us=rng.choice([0, 0, 0, 100_000, 3_000_000]),
+            delay_us=rng.choice([0, 0, 100_000, 3_000_000]) if self.later else 0,
         )
 
     def now_us(self) -> int:
@@ -156,6 +158,8 @@ class World:
 
     def change(self) -> None:
         """Filters change: one becomes another, or there is one more target."""
+        if self.later:
+            return
         number, generation = self.rng.randint(2, TARGETS_MAX), self.routes.generation + 1
         if number not in self.targets:
             number = len(self.targets) + 1
@@ -198,7 +202,7 @@ class World:
 
     def _later(self) -> dict[str, str]:
         """Some events say when they are to be delivered."""
-        if self.rng.random() < 0.85:
+        if not self.later or self.rng.random() < 0.7:
             return {}
         return {DELIVERY_TIME: rfc3339.text(self.now_us() + int(self.rng.uniform(-1.0, 5.0) * 1e6))}
 

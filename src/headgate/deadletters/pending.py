@@ -159,10 +159,9 @@ class Pending:
         return SharedEvent(found.broker, found.event, found.died_us, root)
 
     def tried(self, delivery: Delivery) -> None:
-        since_us = self._clocks.now_us() - delivery.tried_us
-        state = DeadLetterState.PENDING
+        state, tried_us = DeadLetterState.PENDING, delivery.tried_us
         self._writer.change(
-            Reschedule(delivery.pending, state, state, delivery.failures, since_us, delivery.due_us, "")
+            Reschedule(delivery.pending, state, state, delivery.failures, tried_us, delivery.due_us, "")
         )
 
     def ended(self, target: int, delivery: Delivery) -> None:
@@ -253,7 +252,7 @@ class Pending:
             await self._drop([one.id for one in due], "gone")
         elif due:
             self._busy.setdefault(target, set()).update(one.id for one in due)
-            scheduler.release(target, [self._delivery(one, now_us) for one in due])
+            scheduler.release(target, list(map(_delivery, due)))
         self._late.pop(target, None)
         left = rows[len(due) :]
         if left and left[0].due_us > now_us:
@@ -262,12 +261,6 @@ class Pending:
             self._late[target] = left[0].due_us
             self._expect(target, now_us if is_gone else now_us + _LOOK_AGAIN_US)
 
-    def _delivery(self, row: DuePending, now_us: int) -> Delivery:
-        """What was matched when the event was stored is judged again by the filter of now."""
-        delivery = Delivery(-row.id, row.partition, row.offset, Verdict.CANDIDATE, pending=row.id)
-        delivery.resume(Tried(-row.id, row.failures, 0, now_us - row.since_us if row.since_us else 0))
-        return delivery
-
     async def _read(self, work: Callable[[DeadLetterReader], _T]) -> _T:
         def run() -> _T:
             if self._reader is None:
@@ -275,3 +268,10 @@ class Pending:
             return work(self._reader)
 
         return await self._thread.run(run)
+
+
+def _delivery(row: DuePending) -> Delivery:
+    """What was matched when the event was stored is judged again by the filter of now."""
+    delivery = Delivery(-row.id, row.partition, row.offset, Verdict.CANDIDATE, pending=row.id)
+    delivery.resume(Tried(-row.id, row.failures, 0, row.tried_us))
+    return delivery

@@ -201,7 +201,8 @@ class SendQueue(NamedTuple):
 class StoredDeadLetter(DeadLetter):
     """A dead letter, and what is to become of it. Times are microseconds since 1970 UTC.
 
-    Of one that is pending, `broker` is an identity, and `died_us` when the event was stored.
+    Of one that is pending, `broker` is an identity, `died_us` when the event was stored, and `since_us` how long it was
+    tried (`Delivery.tried_us`).
     """
 
     id: int = 0  # grows with time; 0 before it is stored
@@ -276,14 +277,14 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class DuePending:
-    """A row of an event that waits for its time, without the event."""
+    """A row of an event that waits for its time, without the event; it was tried for so long (`Delivery.tried_us`)."""
 
     id: int
     position: int
     partition: int
     offset: int
     failures: int
-    since_us: int
+    tried_us: int
     due_us: int
 
 
