@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -89,8 +89,9 @@ class Pending:
         """When the first event of a target was due that found no room."""
         self._busy: dict[int, set[int]] = {}
         """By target, those whose deliveries have begun, until their rows are gone."""
-        self._full: set[int] = set()
-        """Targets of which it was told that there is no room."""
+        self._full: dict[int, str] = {}
+        """Targets of which it was told that there is no room, with their namespaces."""
+        self._putting = 0
         self._wake = asyncio.Event()
         self._scheduler: Releasing | None = None
         self._task: asyncio.Task[None] | None = None
@@ -119,18 +120,19 @@ class Pending:
     # --- what deliveries say (`delivery.attempts.PendingEvents`) --------------------------------------
 
     def has_room(self, target: Target) -> bool:
-        if self._writer.storing >= limits.PENDING_STORING_MAX:
+        if self._putting >= limits.PENDING_STORING_MAX:
             return False
-        room, was_full = self._writer.has_room(target.namespace), target.id in self._full
-        if room and was_full:
-            self._full.discard(target.id)
-            self._report(target.id, "")
-        elif not (room or was_full):
-            self._full.add(target.id)
+        has_room = self._has_room(target.namespace)
+        if not has_room and target.id not in self._full:
+            self._full[target.id] = target.namespace
             self._report(target.id, _FULL)
-        return room
+        return has_room
 
-    async def put(self, target: Target, delivery: Delivery, event: SharedEvent, due_us: int) -> None:
+    def _has_room(self, namespace: str) -> bool:
+        is_left = self._writer.totals.pending + self._putting < limits.PENDING_MAX
+        return is_left and self._writer.has_room(namespace)
+
+    def put(self, target: Target, delivery: Delivery, event: SharedEvent, due_us: int) -> Coroutine[None, None, None]:
         new = StoredDeadLetter(
             target=target.id,
             position=delivery.position,
@@ -148,8 +150,15 @@ class Pending:
             state=DeadLetterState.PENDING,
             due_us=due_us,
         )
-        await self._writer.put(new)
-        self._expect(target.id, due_us)
+        self._putting += 1
+        return self._put(new)
+
+    async def _put(self, new: StoredDeadLetter) -> None:
+        try:
+            await self._writer.put(new)
+        finally:
+            self._putting -= 1
+        self._expect(new.target, new.due_us)
 
     async def load(self, id_: int) -> SharedEvent:
         found = await self._read(lambda reader: reader.get(id_))
@@ -200,6 +209,9 @@ class Pending:
         metrics.PENDING_BYTES.set(totals.pending_bytes)
         late_us = self._clocks.now_us() - min(self._late.values(), default=_NEVER)
         metrics.PENDING_OVERDUE.set(max(0.0, late_us / 1e6))
+        for target in [target for target, namespace in self._full.items() if self._has_room(namespace)]:
+            del self._full[target]
+            self._report(target, "")
 
     def _expect(self, target: int, at_us: int) -> None:
         """Look at a target at a time, or before."""

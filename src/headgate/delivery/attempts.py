@@ -51,8 +51,8 @@ class PendingEvents(Protocol):
     def has_room(self, target: Target) -> bool:
         """Whether an event of a trigger would be taken now."""
 
-    async def put(self, target: Target, delivery: Delivery, event: SharedEvent, due_us: int) -> None:
-        """Keep an event until a time; returns when it is on disk."""
+    def put(self, target: Target, delivery: Delivery, event: SharedEvent, due_us: int) -> Coroutine[None, None, None]:
+        """Keep an event until a time: it takes its place at once, and what comes back ends when it is on disk."""
 
     async def load(self, id_: int) -> SharedEvent:
         """The event of one. Raises EventGoneError when it was cancelled."""
@@ -356,7 +356,7 @@ class Attempts:
             return False
         if self._pending.has_room(state.target):
             state.deliveries.put_off(delivery)
-            self.spawn(self._put_off(state, delivery, event, due_us))
+            self.spawn(self._put_off(state, delivery, self._pending.put(state.target, delivery, event, due_us)))
         elif delivery.state is QUEUED:
             self._pause(state, [state.deliveries.not_due()], limits.DEADLETTER_RETRY_S)
         else:
@@ -364,9 +364,8 @@ class Attempts:
             self._pause(state, [delivery], limits.DEADLETTER_RETRY_S)
         return True
 
-    async def _put_off(self, state: TargetState, delivery: Delivery, event: SharedEvent, due_us: int) -> None:
-        assert self._pending is not None, "it had room"
-        await self._pending.put(state.target, delivery, event, due_us)
+    async def _put_off(self, state: TargetState, delivery: Delivery, stored: Coroutine[None, None, None]) -> None:
+        await stored
         self._owner.end(state, delivery, "gone" if state.gone else "pending")
         self._owner.has_room(state)
 

@@ -328,7 +328,7 @@ class ShardDeliveries:
             self.routing.any_trigger,
         )
         self.pending = Pending(
-            state.own.dead_letters, self.dead_letters, options.clocks, state.when_durable, errors.backlog
+            state.own.dead_letters, self.dead_letters, options.clocks, state.when_durable, self._tell_backlog
         )
         self.scheduler = Scheduler(
             listener,
@@ -434,6 +434,10 @@ class ShardDeliveries:
                 await self.pending.close()
             finally:
                 await self.dead_letters.close()
+
+    def _tell_backlog(self, target: int, text: str) -> None:
+        self.final_check.errors.backlog(target, text)
+        self.reporter.wake()
 
     def _update(self, table: RoutingTable) -> None:
         self.scheduler.update(table)
