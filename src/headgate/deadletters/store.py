@@ -67,15 +67,12 @@ def most_first(counts: Sequence[DeadLetterCount]) -> list[DeadLetterCount]:
 
 
 def _counts(path: Path, namespace: str | None, where: str) -> list[DeadLetterCount]:
-    time, parameters = "died_us" if where == DEAD else "due_us", tuple[str, ...]()
+    parameters = tuple[str, ...]()
     if namespace is not None:
         where, parameters = f"{where} AND trigger >= ? AND trigger < ?", (f"{namespace}/", f"{namespace}0")
     with read_only(path) as connection:
-        rows = connection.execute(
-            f"SELECT trigger, reason, state, count(*), min({time}), max({time}) FROM letters WHERE {where}"
-            " GROUP BY trigger, reason, state",
-            parameters,
-        ).fetchall()
+        counts = _COUNTS if where.startswith(DEAD) else _PENDING_COUNTS
+        rows = connection.execute(counts.format(where), parameters).fetchall()
     return [
         DeadLetterCount(at, name, reason, state, count, rfc3339.text(oldest), rfc3339.text(newest))
         for trigger, reason, state, count, oldest, newest in rows
@@ -83,6 +80,18 @@ def _counts(path: Path, namespace: str | None, where: str) -> list[DeadLetterCou
     ]
 
 
+_COUNTS: Final = (
+    "SELECT trigger, reason, state, count(*), min(died_us), max(died_us) FROM letters WHERE {}"
+    " GROUP BY trigger, reason, state"
+)
+# There may be millions: they are counted in an index, and the first and the last of a target are looked up.
+_PENDING_COUNTS: Final = f"""
+WITH counted AS (SELECT trigger, count(*) AS number, min(id) AS first FROM letters WHERE {{}} GROUP BY trigger)
+SELECT counted.trigger, '', state, number,
+  (SELECT min(due_us) FROM letters WHERE {WAITING} AND target = one.target),
+  (SELECT max(due_us) FROM letters WHERE {WAITING} AND target = one.target)
+FROM counted JOIN letters AS one ON one.id = first
+"""
 _SCHEMA: Final = f"""
 CREATE TABLE IF NOT EXISTS letters (
   id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL,

@@ -218,15 +218,18 @@ class Why:
         record: RowRecord,
         judge: _Judge,
     ) -> EventExplanation:
-        if record.unfinished is not None:
-            waiting = _waiting(record.unfinished, history)
-            return EventExplanation(EventFate.UNDELIVERED, _undelivered_text(waiting, trigger), attempts=waiting)
         if (letter := record.dead_letter) is not None and letter.state == DeadLetterState.PENDING:
             tried = _attempts_of_delivery(history)
             last = tried[-1] if tried else None
             status, reason = (last.status, last.reason) if last is not None else (0, "")
+            if letter.due_us <= time.time_ns() // 1_000:  # it waits for its turn, or for the trigger to be resumed
+                waiting = AttemptSummary(len(tried), 0, status, reason=reason)
+                return EventExplanation(EventFate.UNDELIVERED, _undelivered_text(waiting, trigger), attempts=waiting)
             waiting = AttemptSummary(len(tried), letter.due_us, status, reason=reason)
             return EventExplanation(EventFate.PENDING, pending_text(letter), attempts=waiting)
+        if record.unfinished is not None:
+            waiting = _waiting(record.unfinished, history)
+            return EventExplanation(EventFate.UNDELIVERED, _undelivered_text(waiting, trigger), attempts=waiting)
         if letter is not None:
             attempts = AttemptSummary(letter.attempts, 0, letter.code, letter.data.decode("utf-8", "replace"))
             return EventExplanation(EventFate.DEAD_LETTER, _dead_letter_text(letter), attempts=attempts)

@@ -25,6 +25,7 @@ const ENDS = {
 const FATES = {
   ended: ["idle", "Ended"],
   undelivered: ["busy", "Under way"],
+  pending: ["idle", "Waits for its time"],
   "dead-letter": ["bad", "Dead letter, kept"],
   "filter-false": ["no", "Not matched"],
   "filter-error": ["warn", "Filter error"],
