@@ -53,7 +53,7 @@ def names_of(route: RightOfRoute, teams: Teams, namespace: str) -> tuple[str, st
     if not collection or "/redrive/" in route.path:
         return THERE, ABSENT
     listed = teams.ask("root", "GET", teams.place(namespace, collection)).json["items"]
-    return ids(listed)[0] if listed else "1", "999999"
+    return ids(listed)[0], "999999"
 
 
 def test_each_team_works(teams: Teams) -> None:
