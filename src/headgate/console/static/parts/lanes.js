@@ -19,6 +19,7 @@ const ENDS = {
   expired: ["bad", "Too late, dropped"],
   lost: ["bad", "Lost from the log"],
   gone: ["idle", "The trigger was gone"],
+  cancelled: ["idle", "Cancelled"],
   foreign: ["idle", "Of another broker"],
 };
 /** What became of the event where no delivery has ended, by its fate. */
@@ -46,6 +47,7 @@ function endOfLines({ lines, subscription }) {
   if (subscription) return ["idle", subscription.state];
   const last = lines.at(-1);
   if (last.what === "dead-letter" || lines.some((one) => one.what === "dead-letter")) return FATES["dead-letter"];
+  if (last.what === "pending") return FATES.pending;
   const ended = lines.findLast((one) => one.result);
   return ended ? endOf(ended) : FATES.undelivered;
 }
