@@ -289,7 +289,7 @@ MUTANTS: Final = (
     Mutant("store-for-one", "deadletters/writing.py", "return has_share(self.held(namespace), free) or ",
            "return ",
            "one namespace fills the store of dead letters for all", "tests/deadletters/test_quota.py"),
-    Mutant("early", "delivery/verdicts.py", "if at_us <= self._clock_us() or", "if at_us or",
+    Mutant("early", "delivery/verdicts.py", "at_us <= self._clock_us() or", "at_us or",
            "an event goes out before its time", "tests/deadletters/test_pending.py"),
     Mutant("pending-with-its-dead-letter", "deadletters/store.py", "if dead_letter.pending:", "if not dead_letter:",
            "the dead letter of what waited is left out, as its row is there", "tests/deadletters/test_pending.py"),

@@ -215,7 +215,7 @@ def later_events_wait_with_their_partitions(deployment: Deployment) -> Callable[
         server.create("triggers", "default", name, spec)
     for name in rules:
         server.wait_trigger_ready("default", name, seconds=WAIT_S_MAX)
-    due = datetime.now(UTC) + timedelta(seconds=20)
+    due = datetime.now(UTC) + timedelta(seconds=15)
     publisher = Publisher(server)
     for id_ in ids:
         # The others' filters compare a number.

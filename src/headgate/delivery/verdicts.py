@@ -172,7 +172,7 @@ class FinalCheck:
     def waits_until(self, target: Target, delivery: Delivery, event: SharedEvent) -> int:
         """Until when an event that the target wants is too early, microseconds since 1970 UTC; 0 when it is not."""
         at_us = sent_from_us(target, event)
-        if at_us <= self._clock_us() or event.broker != target.broker:
+        if not at_us or at_us <= self._clock_us() or event.broker != target.broker:
             return 0
         is_wanted = delivery.verdict == Verdict.MATCH or self._takes(target, event)
         return at_us if is_wanted else 0
