@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from headgate.deadletters.store import (
     StorePart,
     Totals,
 )
+from headgate.deadletters.writing import drop
 from headgate.delivery.cursors import Tried
 from headgate.delivery.events import EventGoneError, SharedEvent
 from headgate.delivery.lifecycle import Delivery
@@ -87,8 +89,12 @@ class Pending:
         """The same in order; what does not stand in `_first` any more is old."""
         self._late: dict[int, int] = {}
         """When the first event of a target was due that found no room."""
-        self._busy: dict[int, set[int]] = {}
-        """By target, those whose deliveries have begun, until their rows are gone."""
+        self._busy: dict[int, int] = {}
+        """By id, the targets of those whose deliveries have begun, until their rows are gone."""
+        self._busy_of = Counter[int]()
+        """How many those are of each target."""
+        self._gone: set[int] = set()
+        """Those whose rows went while rows were being read."""
         self._full: dict[int, str] = {}
         """Targets of which it was told that there is no room, with their namespaces."""
         self._putting = 0
@@ -188,7 +194,7 @@ class Pending:
         gone = await self._letters.cancel(ids)
         for one in gone:
             # That of a delivery that has begun is told when it finds its event gone.
-            if self._scheduler is not None and one.id not in self._busy.get(one.target, ()):
+            if self._scheduler is not None and one.id not in self._busy:
                 self._scheduler.dropped(one.target, one.partition, one.offset, result)
         self._writer.totals = await self._letters.stored()
         self._measure(self._writer.totals)
@@ -197,11 +203,10 @@ class Pending:
     # --- release --------------------------------------------------------------------------------------
 
     def _written(self, gone: Sequence[Ended], _: Sequence[Reschedule], totals: Totals) -> None:
-        ids = {one.id for one in gone}
-        for target, busy in [*self._busy.items()] if ids else ():
-            busy -= ids
-            if not busy:
-                del self._busy[target]
+        for one in gone:
+            self._gone.add(one.id)
+            if (target := self._busy.pop(one.id, None)) is not None:
+                drop(self._busy_of, target)
         self._measure(totals)
 
     def _measure(self, totals: Totals) -> None:
@@ -251,19 +256,19 @@ class Pending:
         scheduler = self._scheduler
         assert scheduler is not None, "`start` gave it"
         is_gone = scheduler.find(target) is None
-        busy = self._busy.get(target, set())
         room = scheduler.room_for_pending(target) if not is_gone else limits.DEADLETTER_PAGE_MAX
-        count_max = max(room, 0) + len(busy) + 1
+        count_max = max(room, 0) + self._busy_of[target] + 1
+        self._gone.clear()
         rows = await self._read(lambda reader: reader.pending(target, count_max))
-        busy = self._busy.get(target, set())
-        rows = [one for one in rows if one.id not in busy]
+        rows = [one for one in rows if not (one.id in self._busy or one.id in self._gone)]
         if not is_gone:
             is_gone, room = scheduler.find(target) is None, max(scheduler.room_for_pending(target), 0)
         due = [one for one in rows if one.due_us <= now_us][:room]
         if due and is_gone:
             await self._drop([one.id for one in due], "gone")
         elif due:
-            self._busy.setdefault(target, set()).update(one.id for one in due)
+            self._busy.update((one.id, target) for one in due)
+            self._busy_of[target] += len(due)
             scheduler.release(target, list(map(_delivery, due)))
         self._late.pop(target, None)
         left = rows[len(due) :]
