@@ -19,7 +19,10 @@ from headgate.deadletters.api import DeadLettersApi, PendingApi
 from headgate.deadletters.pending import Pending
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import WAITING, DeadLetterState, DeadLetterStore, Ended, StoredDeadLetter
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import SYSTEM
+from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate, sent_from_us
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.observe import metrics
@@ -27,6 +30,7 @@ from headgate_api import limits
 from headgate_api.event import rfc3339
 from tests.deadletters.test_sink_sender import letter, letters, page
 from tests.delivery.harness import (
+    BROKER,
     EventLog,
     Request,
     Routes,
@@ -270,6 +274,33 @@ def test_what_is_cancelled_is_not_delivered(tmp_path: Path, log: EventLog) -> No
                 assert metrics.DELIVERIES.labels("cancelled").value == cancelled + 1
 
     run(work())
+
+
+@pytest.mark.parametrize(
+    ("delay_us", "deliverytime", "due_us"),
+    [
+        (0, None, 0),
+        (60 * S, None, 160 * S),
+        (0, "1970-01-01T00:02:00Z", 120 * S),
+        (60 * S, "1970-01-01T00:02:00Z", 160 * S),
+        (60 * S, "1970-01-01T00:03:00Z", 180 * S),
+        (0, "no time", 0),
+    ],
+)
+def test_the_later_of_both_times_counts_and_ttl_begins_there(delay_us: int, deliverytime: str | None, due_us: int):
+    """The event is stored at 100 s."""
+    more = {"extensions": {"deliverytime": deliverytime}} if deliverytime else {}
+    shared = SharedEvent(BROKER, event(0, **more), 100 * S)
+    to = target(1, "http://x/", delay_us=delay_us, ttl_us=10 * S)
+    assert sent_from_us(to, shared) == due_us
+    due_us = due_us or 100 * S
+    said = {}
+    for at_us in (due_us - 1, due_us, due_us + 10 * S - 1, due_us + 10 * S):
+        check = FinalCheck(evaluate, FilterErrors(), lambda at_us=at_us: at_us)
+        said[at_us - due_us] = bool(check.lateness(to, shared)), check.waits_until(to, Delivery(0, 0, 0, 1), shared)
+    assert [late for late, _ in said.values()] == [False, False, False, True]
+    waited = [until > 0 for _, until in said.values()]
+    assert waited == [sent_from_us(to, shared) > 0, False, False, False]
 
 
 # --- the store ------------------------------------------------------------------------------------
