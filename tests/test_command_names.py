@@ -38,6 +38,8 @@ NAMED = [
     "deadletter list --trigger {}",
     "deadletter redrive --trigger {}",
     "deadletter discard --yes --trigger {}",
+    "pending list --trigger {}",
+    "pending cancel --yes --trigger {}",
 ]
 AGED = [
     "why 1 --from 1h",
@@ -52,6 +54,7 @@ AGED = [
     "seek s --to 1h",
     "deadletter list --from 1h",
     "deadletter redrive --to 60m",
+    "pending list --from 1h",
 ]
 TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d(?::|%3A)\d\d")
 

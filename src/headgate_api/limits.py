@@ -830,6 +830,17 @@ DEADLETTER_TURN_S: Final = 0.05
 """Pause before dead letters that are due and found no permit are tried again."""
 DEADLETTER_SLEEP_S_MAX: Final = 1.0
 """The longest pause between two looks for dead letters that are due: the machine's clock may jump."""
+PENDING_MAX: Final = 10_000_000
+"""Events of one dispatcher that wait for their time, on its disk; when there are as many, further ones wait in the
+outbox."""
+PENDING_BYTES_MAX: Final = 16 << 30
+"""The same in bytes of their events."""
+PENDING_SECONDS_MAX: Final = 7 * 86_400
+"""How long an event may wait for its time, by its deliverytime or spec.delivery.delay."""
+PENDING_RELEASED_MAX: Final = 256
+"""Events of one trigger in memory whose time has come: a quarter of a queue, so that new ones have room."""
+PENDING_STORING_MAX: Final = 8_192
+"""Events that are being stored to wait, at the same time: beyond it they stay where they are for DEADLETTER_RETRY_S."""
 DEADLETTER_PAGE_MAX: Final = 1_000
 """Dead letters that one API request reads."""
 REDRIVE_RATE_DEFAULT: Final = 100.0

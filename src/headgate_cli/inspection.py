@@ -266,6 +266,8 @@ def _match_lines(match: dict[str, Any]) -> list[str]:
     ]
     attempts = match.get("attempts", [])
     lines += [f"{entry['time']}    {_entry_text(entry)}" for entry in attempts]
+    if pending := match.get("pending"):
+        lines.append(f"{pending['stored']}    pending event {pending['id']}, waits until {pending['due']}")
     if letter := match.get("deadLetter"):
         problem = f": {letter['problem']}" if letter.get("problem") else ""
         lines.append(f"{letter['died']}    dead letter {letter['id']} ({letter['reason']}), {letter['state']}{problem}")
@@ -273,7 +275,7 @@ def _match_lines(match: dict[str, Any]) -> list[str]:
         times = f", handed out {pull['deliveries']} times" if pull.get("deliveries") else ""
         consumer = f", to {pull['consumer']}" if pull.get("consumer") else ""
         lines.append(f"    {pull['state'].replace('-', ' ')}{times}{consumer}")
-    elif not attempts and match["verdict"] != "error":
+    elif not (attempts or pending) and match["verdict"] != "error":
         lines.append("    no attempt is known: none yet, or too long ago")
     return lines
 

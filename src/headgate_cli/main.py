@@ -102,6 +102,7 @@ COMMANDS: Final[CommandTable] = {
         "Print the version of this command, and that of the server if one answers.",
     ),
     "deadletter": ("headgate_cli.redelivery:deadletters", "Events that could not be delivered."),
+    "pending": ("headgate_cli.redelivery:pending", "Events that wait for their time."),
     "replay": ("headgate_cli.redelivery:replays", "Send a broker's stored events to one target again."),
     "subscription": (
         "headgate_cli.events:subscriptions",

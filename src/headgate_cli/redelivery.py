@@ -1,4 +1,4 @@
-"""`headgate deadletter` and `replay`: sends events again, those that were given up and those that are stored."""
+"""`headgate deadletter`, `pending` and `replay`: events that were given up, that wait, and that are sent again."""
 
 from __future__ import annotations
 
@@ -68,17 +68,8 @@ def list_(
     Example: headgate deadletter list -n shop --trigger billing --from 1d
     """
     namespace, trigger = split_name(trigger, namespace)
-    items: list[dict[str, Any]] = []
     query = _selection(trigger, reason, state, from_, to, filter_)
-    while len(items) < limit:
-        if not filter_:  # with one, a page is what is looked at, not what is found
-            query["limit"] = min(limit - len(items), DEADLETTER_PAGE_MAX)
-        answer = request(server, "GET", f"{_path(namespace)}?{urlencode(query)}")
-        items += answer["items"]
-        if "next" not in answer:
-            break
-        query |= {"after": answer["next"], "ceiling": answer["ceiling"]}
-    del items[limit:]
+    items = _listed(server, _path(namespace), query, limit)
     if as_json:
         typer.echo(json.dumps(items, indent=2))
     elif not items:
@@ -167,6 +158,20 @@ def discard(
     _each_page(("discard",), query, ids, namespace, server, as_json=as_json)
 
 
+def _listed(server: str, path: str, query: dict[str, Any], limit: int) -> list[dict[str, Any]]:
+    """The first of a selection, page after page."""
+    items: list[dict[str, Any]] = []
+    while len(items) < limit:
+        if "filter" not in query:  # with one, a page is what is looked at, not what is found
+            query["limit"] = min(limit - len(items), DEADLETTER_PAGE_MAX)
+        answer = request(server, "GET", f"{path}?{urlencode(query)}")
+        items += answer["items"]
+        if "next" not in answer:
+            break
+        query |= {"after": answer["next"], "ceiling": answer["ceiling"]}
+    return items[:limit]
+
+
 def _selection(trigger: str, reason: str, state: str, from_: str, to: str, filter_: str) -> dict[str, Any]:
     span = {"since": time_text(from_), "until": time_text(to)}
     given = {"trigger": trigger, "reason": reason, "state": state, **span, "filter": filter_}
@@ -177,17 +182,10 @@ def _each_page(
     what: tuple[str, ...], query: dict[str, Any], ids: list[int] | None, namespace: str, server: str, *, as_json: bool
 ) -> None:
     """Requests page after page, to the last; `what` ends the path."""
-    count = gone = 0
     redrives = what[0] == "redrive"
     if ids:
         query["ids"] = ids
-    while True:
-        answer = request(server, "POST", _path(namespace, *what), body=query)
-        count += answer["count"]
-        gone += answer.get("gone", 0)
-        if "next" not in answer:
-            break
-        query |= {"after": answer["next"], "ceiling": answer["ceiling"]}
+    count, gone = _changed(server, _path(namespace, *what), query)
     if as_json:
         typer.echo(json.dumps({"count": count, "gone": gone} if redrives else {"count": count}))
     else:
@@ -208,6 +206,18 @@ def _each_page(
         raise typer.Exit(1)
 
 
+def _changed(server: str, path: str, query: dict[str, Any]) -> tuple[int, int]:
+    """Requests page after page, to the last: how many were changed, and how many were not."""
+    count = gone = 0
+    while True:
+        answer = request(server, "POST", path, body=query)
+        count += answer["count"]
+        gone += answer.get("gone", 0)
+        if "next" not in answer:
+            return count, gone
+        query |= {"after": answer["next"], "ceiling": answer["ceiling"]}
+
+
 def _row(item: dict[str, Any]) -> list[str]:
     first, last = [str(item[name]) for name in ("id", "trigger", "state", "reason")], ("attempts", "eventType")
     since = age(item["died"], time.time())
@@ -216,6 +226,119 @@ def _row(item: dict[str, Any]) -> list[str]:
 
 def _path(namespace: str, *names: object) -> str:
     return api_path(OWN_API_VERSION, namespace, "deadletters", *names)
+
+
+# --- pending events --------------------------------------------------------------------------------
+
+_PENDING_HEADS: Final = ["ID", "TRIGGER", "DUE", "ATTEMPTS", "TYPE", "EVENT"]
+
+pending = typer.Typer(no_args_is_help=True, help="Events that wait for their time.")
+
+PendingIds = Annotated[
+    list[int] | None, typer.Argument(help="Ids of pending events. Without ids: all that the options select.")
+]
+PendingTrigger = Annotated[
+    str,
+    typer.Option(
+        "--trigger",
+        "-t",
+        help="Only events for this trigger: NAME or NAMESPACE/NAME.",
+        autocompletion=offers("triggers"),
+    ),
+]
+EventId = Annotated[str, typer.Option("--event", help="Only events with this id.")]
+Source = Annotated[str, typer.Option("--source", help="Only events of this source.")]
+DueFrom = Annotated[str, typer.Option("--from", help=f"Due at or after then: {TIMES_HELP}.")]
+DueTo = Annotated[str, typer.Option("--to", help="Due before then, as --from.")]
+
+
+@pending.command("list")
+def list_pending(
+    trigger: PendingTrigger = "",
+    event: EventId = "",
+    source: Source = "",
+    from_: DueFrom = "",
+    to: DueTo = "",
+    filter_: Filter = "",
+    limit: Annotated[int, typer.Option("--limit", help="Print at most this many.", min=1)] = 100,
+    as_json: JsonOption = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Show events that wait for their time, in the order in which they began to wait.
+
+    Example: headgate pending list -n shop --trigger reminders
+    """
+    namespace, trigger = split_name(trigger, namespace)
+    query = _pending_selection(trigger, event, source, from_, to, filter_)
+    items = _listed(server, _pending_path(namespace), query, limit)
+    if as_json:
+        typer.echo(json.dumps(items, indent=2))
+    elif not items:
+        typer.echo(f"no pending events found in namespace {namespace}", err=True)
+    else:
+        print_table([_PENDING_HEADS, *map(_pending_row, items)])
+
+
+@pending.command("show")
+def show_pending(
+    id_: Annotated[int, typer.Argument(metavar="ID", help="Id of a pending event.")],
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Print one pending event, as JSON.
+
+    Example: headgate pending show 17 -n shop
+    """
+    typer.echo(json.dumps(request(server, "GET", _pending_path(namespace, id_)), indent=2))
+
+
+@pending.command("cancel")
+def cancel_pending(
+    ids: PendingIds = None,
+    trigger: PendingTrigger = "",
+    event: EventId = "",
+    source: Source = "",
+    from_: DueFrom = "",
+    to: DueTo = "",
+    filter_: Filter = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: JsonOption = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Cancel events that wait for their time: they are not delivered. An attempt that is under way ends first.
+
+    Example: headgate pending cancel --event reminder-17 --yes
+    """
+    if not yes and not typer.confirm("cancel these events for good?"):
+        raise typer.Exit(1)
+    namespace, trigger = split_name(trigger, namespace)
+    query = _pending_selection(trigger, event, source, from_, to, filter_)
+    is_narrow = bool(ids or query)
+    count, _ = _changed(server, _pending_path(namespace, "cancel"), query | ({"ids": ids} if ids else {}))
+    if as_json:
+        typer.echo(json.dumps({"count": count}))
+    else:
+        typer.echo(f"{count} event is cancelled" if count == 1 else f"{count} events are cancelled")
+    if not count and is_narrow:
+        hint = f"headgate pending list -n {namespace} shows what there is"
+        typer.echo(f"no pending event was selected: {hint}", err=True)
+        raise typer.Exit(1)
+
+
+def _pending_selection(trigger: str, event: str, source: str, from_: str, to: str, filter_: str) -> dict[str, Any]:
+    more = {name: value for name, value in (("event", event), ("source", source)) if value}
+    return _selection(trigger, "", "", from_, to, filter_) | more
+
+
+def _pending_row(item: dict[str, Any]) -> list[str]:
+    said = [str(item[name]) for name in ("id", "trigger", "due", "attempts", "eventType")]
+    return [*said, f"{item['eventSource']} {item['eventId']}"]
+
+
+def _pending_path(namespace: str, *names: object) -> str:
+    return api_path(OWN_API_VERSION, namespace, "pending", *names)
 
 
 # --- replays ---------------------------------------------------------------------------------------

@@ -541,6 +541,27 @@ def test_overview(shop: Shop, console: Console) -> None:
     expect(page.locator(".tile", has_text="Delivered")).to_contain_text(f"{MANY:,}"[:-2])
 
 
+def test_what_waits_for_its_time_is_seen(shop: Shop, console: Console) -> None:
+    to = {"uri": shop.subscriber.url("tomorrow")}
+    spec = {
+        "broker": "orders",
+        "filter": {"cel": 'ce.id == "tomorrow"'},
+        "subscriber": to,
+        "delivery": {"delay": "P1D"},
+    }
+    shop.server.create("triggers", SHOP, "patient", spec)
+    shop.server.wait_trigger_ready(SHOP, "patient")
+    shop.publish({"id": "tomorrow", "data": {"total": 1.0}})
+    page = console.go("dead-letters", namespace=SHOP)
+    expect(page.locator(".panel", has_text="Waiting for their time")).to_contain_text("patient 1")
+    console.looks_right("dead-letters with what waits")
+    console.go(f"triggers/{SHOP}/patient")
+    expect(page.locator(".panel", has_text="Waiting for their time")).to_contain_text("the first is due at")
+    console.go(f"events/{SHOP}/orders/tomorrow")
+    expect(lane(page, "patient").locator(".status")).to_have_text(re.compile("Waits for its time"))
+    shop.server.delete("triggers", SHOP, "patient")
+
+
 def test_dead_letters_are_looked_at_and_sent_again(shop: Shop, console: Console) -> None:
     page = console.go("dead-letters", namespace=SHOP)
     group = page.locator(".groups button", has_text="Status 503")

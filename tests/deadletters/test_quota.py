@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.deadletters.sink_sender import DeadLetters
-from headgate.deadletters.store import DeadLetterStore, Ended
+from headgate.deadletters.store import DeadLetterStore, Ended, StorePart
 from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.quotas import DEAD_LETTERS
 from headgate.objects.store.store import Store
@@ -136,7 +136,7 @@ def test_without_a_quota_a_namespace_has_its_share_of_the_store(
         await dead.discard(ids)
         await waiting
         await asyncio.gather(*(dead.put(letter(n, target=n, trigger=f"ns{n}/t")) for n in range(3)))
-        assert dead.totals.full
+        assert dead.totals.is_full(StorePart.DEAD)
         assert not dead.is_over_quota("loud"), "a full store is for nobody, and who waits for it is told that"
         assert not dead.has_room("quiet")
         await dead.close()

@@ -81,6 +81,8 @@ def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[
         ({"delivery": {"ttl": "PT0S"}}, "spec.delivery.ttl"),
         ({"delivery": {"ttl": "P31D"}}, "spec.delivery.ttl"),
         ({"delivery": {"ttl": "10m"}}, "spec.delivery.ttl"),
+        ({"delivery": {"delay": "P8D"}}, "spec.delivery.delay"),
+        ({"delivery": {"delay": "1h"}}, "spec.delivery.delay"),
         ({"delivery": {"parallelism": 0}}, "spec.delivery.parallelism"),
         ({"delivery": {"parallelism": 257}}, "spec.delivery.parallelism"),
         ({"delivery": {"format": "batch", "batchSize": 0}}, "spec.delivery.batchSize"),

@@ -117,6 +117,7 @@ def test_tags_of_consumer_metadata_stand_beside_the_filters(admission: Admission
         ({"delivery": {"parallelism": 3}}, "spec.delivery.parallelism"),
         ({"delivery": {"onFilterError": "deadLetter"}}, "spec.delivery.onFilterError"),
         ({"delivery": {"ttl": "PT1M"}}, "spec.delivery.ttl"),
+        ({"delivery": {"delay": "PT1M"}}, "spec.delivery.delay"),
         ({"delivery": {"onExpired": "deadLetter"}}, "spec.delivery.onExpired"),
         ({"delivery": {"backoffDelay": "soon"}}, "spec.delivery.backoffDelay"),
         ({"delivery": {"deadLetterSink": {"uri": "ftp://x/"}}}, "spec.delivery.deadLetterSink.uri"),

@@ -21,7 +21,7 @@ from headgate.auth.context import USER
 from headgate.auth.routes import CALLS, EVERY_RIGHT, ROUTES, has_names, route_of, wanted_by_call, wanted_by_request
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, User, authenticated
-from headgate.deadletters.api import DeadLettersApi
+from headgate.deadletters.api import DeadLettersApi, PendingApi
 from headgate.objects.api.admission import Admission
 from headgate.objects.api.api import ControlApi
 from headgate.objects.api.bootstrap import ROLES, bootstrap
@@ -53,6 +53,7 @@ INNER = {
     ("POST", NEWS_PATH),
     ("POST", target_stats.MATCHES_PATH),
     ("POST", "/apis/headgate.dev/v1/namespaces/{namespace}/deadletters/known"),
+    ("POST", "/apis/headgate.dev/v1/namespaces/{namespace}/pending/known"),
 }
 """What a process answers to the other processes alone: a front passes none of it on."""
 
@@ -85,6 +86,7 @@ def served(store: Store, folder: Path) -> set[tuple[str, str]]:
         *target_stats.TargetStatsApi(nothing, nothing, nothing, lambda: 0).routes(),
         *SubscriptionsApi(nothing).routes(),
         *DeadLettersApi(nothing, nothing).routes(),
+        *PendingApi(nothing, nothing).routes(),
         *ReplaysApi(nothing, nothing, store, nothing).routes(),
     ]
     reader = [*ReadApi(nothing).routes(), reader_client.scan_route(nothing), reader_client.count_route(nothing)]
@@ -111,7 +113,9 @@ def test_every_line_of_the_table_is_a_path_of_the_server(store: Store, tmp_path:
     found = {(method, sample(path)) for method, path in served(store, tmp_path)}
 
     def path_of(path: str) -> str:
-        return sample(path.replace("deadletters/{name}", "deadletters/{id}").replace("replays/{name}", "replays/{id}"))
+        for name in ("deadletters", "pending", "replays"):
+            path = path.replace(f"{name}/{{name}}", f"{name}/{{id}}")
+        return sample(path)
 
     lines = {("POST" if route.method == "*" else route.method, path_of(route.path)) for route in ROUTES}
     assert lines - found == set()
@@ -295,7 +299,7 @@ _VIEWED = {
     ),
     **same(("brokers/events", "brokers/filter", "brokers/why", "brokers/trace", "triggers/why"), {"get"}),
     **same(("subscriptions/stats", "subscriptions/seek"), {"get"}),
-    **same(("deadletters", "replays"), {"get", "list"}),
+    **same(("deadletters", "pending", "replays"), {"get", "list"}),
     "namespaces": {"get"},
     "resourcequotas": _SEES,
     "resourcequotas/status": {"get"},
@@ -312,6 +316,7 @@ _EDITED = _VIEWED | {
     "subscriptions/seek": {"get", "create", "delete"},
     "subscriptions/analyze": {"create"},
     "deadletters": {"get", "list", "update", "delete"},
+    "pending": {"get", "list", "delete"},
     "replays": {"get", "list", "create", "update"},
     "secrets": _ALL,
 }

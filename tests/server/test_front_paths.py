@@ -71,6 +71,8 @@ def test_each_path_has_its_answer(app: ASGIApp) -> None:
         "deadletters",
         "namespaces/default/deadletters",
         "namespaces/default/deadletters/1",
+        "pending",
+        "namespaces/default/pending/1",
         "namespaces/default/replays",
         "namespaces/default/replays/1",
         "namespaces/default/subscriptions/s/stats",

@@ -46,7 +46,7 @@ class Content:
         failures: How often which of them have failed.
         unread: Of each subscription, the events that nobody has read.
         unacked: Those that somebody has.
-        dead_letters: By id: the target, and the event of the row that it stands at, if any.
+        dead_letters: By id: the target, the event of the row that it stands at, if any, and its state.
         replays: By id: the dispatcher.
         passed: By dispatcher: the watermarks.
     """
@@ -57,7 +57,7 @@ class Content:
     unread: dict[int, set[Event]] = field(default_factory=lambda: defaultdict(set))
     unacked: dict[int, set[Event]] = field(default_factory=lambda: defaultdict(set))
     epochs: dict[int, int] = field(default_factory=dict)
-    dead_letters: dict[int, tuple[int, Event | None]] = field(default_factory=dict)
+    dead_letters: dict[int, tuple[int, Event | None, DeadLetterState]] = field(default_factory=dict)
     replays: dict[int, int] = field(default_factory=dict)
     passed: list[dict[int, int]] = field(default_factory=list)
 
@@ -133,7 +133,8 @@ def make(data: Path, count: int, chance: random.Random, *, handed: bool) -> None
                 pulls.write({target: SavedCursor(epoch=7, next=upto, unacked=unacked)})
         with contextlib.closing(DeadLetterStore(own.dead_letters, shard)) as store:
             died = [at for at, (target, _, _) in positions.items() if target in TRIGGERS and chance.random() < 0.2]
-            found = [letter(at, target=positions[at][0], state=DeadLetterState.KEPT) for at in died]
+            states = [DeadLetterState.KEPT, DeadLetterState.PENDING]
+            found = [letter(at, target=positions[at][0], state=states[at % 2]) for at in died]
             found += [letter(-5 - letters, target=one) for one in TRIGGERS if shard.owns(one)][:1]
             letters += 10
             store.apply(found, [], [])
@@ -195,9 +196,9 @@ def content(data: Path, count: int) -> Content:
                 assert shard.owns(letter.target)
                 row = rows[letter.position] if letter.position >= 0 else None
                 assert row is None or row[0] == letter.target
-                found.dead_letters[letter.id] = letter.target, row and (row[1], row[2])
+                found.dead_letters[letter.id] = letter.target, row and (row[1], row[2]), letter.state
                 assert letters.reader.event(letter.id) == letter.event
-            assert letters.totals().count == len(page(letters.reader))
+            assert letters.totals().count + letters.totals().pending == len(page(letters.reader))
         with contextlib.closing(ReplayStore(own.replays, shard)) as replays:
             found.replays |= {replay.id: number for replay in replays.page("default")}
         found.passed.append({p: offset for target, p, offset in rows if target == PROGRESS_TARGET})
@@ -234,8 +235,8 @@ def test_every_target_moves_with_all_that_it_has(
     assert set(new.epochs.values()) <= {7 + (2 if before == after else 1)}
     assert new.epochs.keys() == old.epochs.keys()
     assert new.dead_letters.keys() == old.dead_letters.keys()
-    for id_, (target, event) in old.dead_letters.items():
-        assert new.dead_letters[id_][0] == target
+    for id_, (target, event, state) in old.dead_letters.items():
+        assert new.dead_letters[id_][::2] == (target, state)
         if event is not None and event[1] < passed[event[0]]:
             assert new.dead_letters[id_][1] == event
     assert new.replays == dict.fromkeys(old.replays, 0)

@@ -23,6 +23,7 @@ class Attempt:
         outcome: What it heard.
         stored: Whether the reply in the answer was stored; None when there was none.
         members: How many events the POST had.
+        wall_us: The latest time that the machine's clock had said by then: it may be set back afterwards.
     """
 
     life: int
@@ -33,6 +34,7 @@ class Attempt:
     outcome: Outcome | None = None
     stored: bool | None = None
     members: int = 1
+    wall_us: int = 0
 
 
 @dataclass
@@ -56,6 +58,7 @@ class Ledger:
 
     accepted: dict[tuple[int, int], Event] = field(default_factory=dict)
     in_force: dict[tuple[int, int], int] = field(default_factory=dict)  # the generation that each was accepted under
+    stored_us: dict[tuple[int, int], int] = field(default_factory=dict)  # when each was stored
     attempts: list[Attempt] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     buried: dict[tuple[int, str], list[float]] = field(default_factory=dict)  # when each time, virtual seconds

@@ -38,7 +38,9 @@ class Subscribers:
         if url.startswith("http://sink/"):
             return await self._sink(number, ids, timeout_s)
         now = world.loop.now
-        attempts = [Attempt(self._life, number, world.ids[id_], now, members=len(ids)) for id_ in ids]
+        attempts = [
+            Attempt(self._life, number, world.ids[id_], now, members=len(ids), wall_us=world.latest_us()) for id_ in ids
+        ]
         world.ledger.attempts += attempts
         world.flying[number] = world.flying.get(number, 0) + 1
         most = world.ledger.parallel_max

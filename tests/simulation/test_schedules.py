@@ -16,10 +16,14 @@ from unittest import mock
 import pytest
 import structlog
 
+from headgate.deadletters.pending import Pending
 from headgate.delivery import retry
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, Outcome, judge
 from headgate.delivery.targets import TargetState
-from headgate.objects.kinds.routing import DeliveryRules
+from headgate.delivery.verdicts import FinalCheck
+from headgate.objects.kinds.routing import DeliveryRules, Target
 from headgate.outbox.link_format import RunActive
 from headgate.outbox.shards import Shard
 from headgate.outbox.takeover import Step, Takeover
@@ -47,11 +51,11 @@ def quiet() -> Iterator[None]:
     structlog.configure(**before)
 
 
-def schedule(seed: int) -> World:
+def schedule(seed: int, *, later: bool = False) -> World:
     """Run one schedule."""
     folder = Path(tempfile.mkdtemp(prefix="headgate-sim-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
-        world = World(seed, folder)
+        world = World(seed, folder, later=later)
         world.run()
         return world
     finally:
@@ -87,6 +91,17 @@ def test_nothing_is_lost_and_all_is_kept(quiet: None, done: int) -> None:
     assert runs < RUNS_A_TEST or all(totals.values()), "the schedules must be real"
 
 
+@pytest.mark.timeout(3600)
+def test_what_waits_for_its_time_is_neither_lost_nor_early(quiet: None) -> None:
+    attempts = pending = 0
+    for seed in range(SEED, SEED + times(30, 200, 5_000)):
+        world = schedule(seed, later=True)
+        found = list(faults(world))
+        assert not found, "\n".join([f"schedule {seed}", *found[:10]])
+        attempts, pending = attempts + len(world.ledger.attempts), pending + world.pending
+    assert attempts > pending > 100, "the schedules must be real"
+
+
 def _remembers_nothing(state: TargetState) -> None:
     return None
 
@@ -97,6 +112,14 @@ def _tries_once_more(rules: DeliveryRules, outcome: Outcome, failures: int, trie
 
 def _owns_all(shard: Shard, target: int) -> bool:
     return True
+
+
+def _is_in_time(check: FinalCheck, target: Target, delivery: Delivery, event: SharedEvent) -> int:
+    return 0
+
+
+async def _not_stored(pending: Pending, target: Target, delivery: Delivery, event: SharedEvent, due_us: int) -> None:
+    pass
 
 
 def _sent_to_the_first(target: int, dispatchers: int) -> int:
@@ -131,6 +154,20 @@ def test_a_dispatcher_that_breaks_a_promise_is_found(
 ) -> None:
     with mock.patch.object(owner, name, wrong):
         assert any(said in fault for seed in range(1, 31) for fault in faults(schedule(seed)))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong", "said"),
+    [
+        (FinalCheck, "waits_until", _is_in_time, "is early"),
+        (Pending, "put", _not_stored, "is lost"),
+    ],
+)
+def test_a_store_that_breaks_a_promise_is_found(
+    quiet: None, owner: object, name: str, wrong: object, said: str
+) -> None:
+    with mock.patch.object(owner, name, wrong):
+        assert any(said in fault for seed in range(1, 31) for fault in faults(schedule(seed, later=True)))
 
 
 def test_the_same_seed_is_the_same_schedule(quiet: None) -> None:

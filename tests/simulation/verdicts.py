@@ -13,6 +13,8 @@ from itertools import pairwise
 from headgate.delivery.retry import Fate, backoff_s, judge
 from headgate.objects.kinds.routing import Target
 from headgate.outbox.shards import dispatcher_of
+from headgate_api.event import rfc3339
+from headgate_api.event.attributes import DELIVERY_TIME
 from tests.simulation.ledger import PARTITIONS, Attempt, Ledger
 from tests.simulation.world import World
 
@@ -47,8 +49,11 @@ def faults(world: World) -> Iterator[str]:
             dropped += end == "dropped"
             if not end:
                 yield f"{pair} is lost: {_told(by_pair[pair])}"
+            if due_us := _due_us(ledger, rules, key):
+                yield from _waited(ledger, rules, pair, by_pair[pair], due_us)
+                continue
             yield from _counted(ledger, rules, pair, by_pair[pair], world.patience_s)
-        if rules.delivery.ordered:
+        if rules.delivery.ordered and not rules.delivery.delay_us:
             yield from _in_order(ledger, rules, world.patience_s)
         if ledger.parallel_max.get(number, 0) > rules.delivery.parallelism:
             yield f"target {number}: {ledger.parallel_max[number]} attempts at once"
@@ -82,6 +87,8 @@ def _end(ledger: Ledger, target: Target, key: tuple[int, int], attempts: list[At
     if any(map(_is_good, attempts)):
         return "delivered"
     exhausted = _is_exhausted(target, attempts, patience_s)
+    if target.delivery.retry is None and _due_us(ledger, target, key):
+        exhausted = any(attempt.ended_at is not None for attempt in attempts)  # reading it counts as time, too
     if (target.id, event_id) in ledger.buried:
         return "dead-lettered" if exhausted else ""
     if exhausted and not target.delivery.has_sink:
@@ -157,12 +164,34 @@ def _counted(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt]
             yield f"{pair}: a pause of {pause:.3f} s after failure {failures}"
 
 
+def _due_us(ledger: Ledger, target: Target, key: tuple[int, int]) -> int:
+    """When an event may go to a target at the earliest; 0 for one that need not wait."""
+    delay_us, text = target.delivery.delay_us, ledger.accepted[key].extensions.get(DELIVERY_TIME)
+    by_delay_us = ledger.stored_us[key] + delay_us if delay_us else 0
+    return max(by_delay_us, (rfc3339.micros(text) or 0) if isinstance(text, str) else 0)
+
+
+def _waited(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt], due_us: int) -> Iterator[str]:
+    """No attempt before the time; what a killed dispatcher had written of its attempts is not judged as exactly."""
+    for attempt in attempts:
+        if attempt.wall_us < due_us:
+            yield f"{pair} is early by {(due_us - attempt.wall_us) / 1e6:.3f} s: {_told([attempt])}"
+            return
+    lives, retries = {attempt.life for attempt in attempts}, target.delivery.retry
+    if retries is not None and len(attempts) > (retries + 2) * (len(lives) + 1):
+        yield f"{pair}: {len(attempts)} attempts in {len(lives)} lives, {retries} retries: {_told(attempts)}"
+    # A killed life may have put it off before its cursor said so: then the next one has it twice.
+    if sum(map(_is_good, attempts)) > len(ledger.lives) + 1:
+        yield f"{pair} goes on after its end: {_told(attempts)}"
+
+
 def _in_order(ledger: Ledger, target: Target, patience_s: float) -> Iterator[str]:
     """Of each partition key, an attempt starts only when all before it have ended, in this life and ever."""
     lanes: dict[tuple[int, object], list[tuple[int, int]]] = defaultdict(list)
     for partition in range(PARTITIONS):
         for key in sorted(k for k in ledger.accepted if k[0] == partition):
-            lanes[partition, ledger.accepted[key].extensions.get("partitionkey", "")].append(key)
+            if not _due_us(ledger, target, key):
+                lanes[partition, ledger.accepted[key].extensions.get("partitionkey", "")].append(key)
     mine = [attempt for attempt in ledger.attempts if attempt.target == target.id]
     wanted = {attempt.key for attempt in mine}
     for lane in lanes.values():

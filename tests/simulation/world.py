@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from headgate.deadletters.store import DeadLetterStore
+from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.delivery.cursors import CursorChange, CursorStore, Flusher
 from headgate.delivery.retry import Clocks
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
@@ -34,6 +34,8 @@ from headgate.server.processes.shard_deliveries import SenderIdentity
 from headgate.storage.files import DispatcherDirectory
 from headgate_api import limits
 from headgate_api.errors import UnavailableError
+from headgate_api.event import rfc3339
+from headgate_api.event.attributes import DELIVERY_TIME
 from headgate_api.event.model import DataKind, Event
 from tests.delivery.harness import BROKER, Routes, Running, target
 from tests.simulation.ledger import PARTITIONS, Ledger, Life
@@ -87,24 +89,31 @@ class World:
     Args:
         seed: Decides everything.
         folder: Empty.
+        later: Some events are not to be delivered at once, and filters stay as they are.
     """
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, *, later: bool = False) -> None:
+        self.later = later
         self.rng = rng = random.Random(seed)
         self.folder = folder
         self.ledger = Ledger()
         self.loop = VirtualLoop()
         self.wall_jump_us = 0
+        self._latest_us = 0
         self.healthy = False
         self.ids: dict[str, tuple[int, int]] = {}
         self.front = Disk(self.loop, rng)
         self.logs = [
-            PartitionWriter(Partition(folder / "log" / str(n), "stop"), EVENT_SCHEMA, files=self.front)
+            PartitionWriter(
+                Partition(folder / "log" / str(n), "stop"), EVENT_SCHEMA, files=self.front, clock_us=self.now_us
+            )
             for n in range(PARTITIONS)
         ]
         self.dispatchers = rng.randint(1, 2)
         self.processes: dict[int, Process] = {}
         self.takeovers = 0
+        self.pending = 0
+        """How often an event was stored to wait for its time."""
         self.in_force = 0
         """The generation that has come into force at every dispatcher."""
         self.changes = 0
@@ -136,13 +145,21 @@ class World:
             batch_wait_s=0.05,
             parallelism=rng.choice([1, 4, 32]),
             dead_letter_uri=rng.choice([None, f"http://sink/{number}", f"http://sink/{number}"]),
+            delay_us=rng.choice([0, 0, 100_000, 3_000_000]) if self.later else 0,
         )
 
     def now_us(self) -> int:
         return EPOCH_US + int(self.loop.now * 1e6) + self.wall_jump_us
 
+    def latest_us(self) -> int:
+        """The latest time that the machine's clock has said so far."""
+        self._latest_us = max(self._latest_us, self.now_us())
+        return self._latest_us
+
     def change(self) -> None:
         """Filters change: one becomes another, or there is one more target."""
+        if self.later:
+            return
         number, generation = self.rng.randint(2, TARGETS_MAX), self.routes.generation + 1
         if number not in self.targets:
             number = len(self.targets) + 1
@@ -177,11 +194,17 @@ class World:
                 data_kind=DataKind.JSON,
                 datacontenttype="application/json",
                 data=b'{"n":1}',
-                extensions={"partitionkey": f"{partition}-{self.rng.randrange(3)}"},
+                extensions={"partitionkey": f"{partition}-{self.rng.randrange(3)}", **self._later()},
             )
             for _ in range(count)
         ]
         self.append(partition, events)
+
+    def _later(self) -> dict[str, str]:
+        """Some events say when they are to be delivered."""
+        if not self.later or self.rng.random() < 0.7:
+            return {}
+        return {DELIVERY_TIME: rfc3339.text(self.now_us() + int(self.rng.uniform(-1.0, 5.0) * 1e6))}
 
     def append(self, partition: int, events: Sequence[Event]) -> bool:
         """Whether they are accepted."""
@@ -193,6 +216,7 @@ class World:
         for offset, event in enumerate(events, start=first):
             self.ledger.accepted[partition, offset] = event
             self.ledger.in_force[partition, offset] = self.in_force
+            self.ledger.stored_us[partition, offset] = self.now_us()
             self.ids[event.id] = (partition, offset)
         return True
 
@@ -246,6 +270,7 @@ class World:
             await asyncio.sleep(self.rng.uniform(0.0, 1.5))
             self.publish(self.rng.randint(1, 12))
             if self.rng.random() < 0.15:
+                self.latest_us()
                 self.wall_jump_us += self.rng.choice([-20, -5, 5, 3_600, 86_400]) * 1_000_000
             self.front.full = self.rng.random() < 0.1
         self.front.full = False
@@ -305,6 +330,8 @@ class World:
         ) as store:
             if waiting := store.waiting():
                 yield f"dispatcher {process.number}: {waiting} dead letters wait"
+            if pending := store.reader.first_pending():
+                yield f"dispatcher {process.number}: {pending} is pending"
 
     async def _trouble(self, disk: Disk) -> None:
         """The dispatcher's disk is slow or full for a while."""
@@ -353,7 +380,10 @@ def _installed(world: World) -> Iterator[None]:
             raise sqlite3.OperationalError("database or disk is full")
         count = apply(store, new, gone, changed)
         for letter in new[:count]:
-            world.ledger.buried.setdefault((letter.target, letter.event.id), []).append(world.loop.now)
+            if letter.state is not DeadLetterState.PENDING:
+                world.ledger.buried.setdefault((letter.target, letter.event.id), []).append(world.loop.now)
+            else:
+                world.pending += 1
         return count
 
     with contextlib.ExitStack() as stack:

@@ -39,6 +39,8 @@ class Outbox:
         self.gone: set[int] = set()
         self.expiry: dict[int, str] = {}
         """The expirytime of events, by offset."""
+        self.due: dict[int, str] = {}
+        """Their deliverytime."""
         self.key_of: Callable[[int], str] = lambda _: ""
         """The partition key of an event, by its offset."""
 
@@ -68,6 +70,8 @@ class Outbox:
         if offset in self.gone:
             raise EventGoneError("gone")
         extensions = {"expirytime": self.expiry[offset]} if offset in self.expiry else {}
+        if offset in self.due:
+            extensions["deliverytime"] = self.due[offset]
         if key := self.key_of(offset):
             extensions["partitionkey"] = key
         return SharedEvent(BROKER, event(offset, data=b'{"n":%d}' % offset, extensions=extensions), offset * US)

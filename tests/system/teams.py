@@ -10,6 +10,7 @@ import ssl
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from headgate.testing.server import Server
 from headgate_api.rpc.errors import ERROR
 from headgate_client.sync import Client
 from tests.commands import Said, headgate
-from tests.support import executable
+from tests.support import eventually, executable
 
 TEAMS = ("team-a", "team-b")
 NOWHERE = "team-x"
@@ -190,6 +191,10 @@ class Teams:
         self.server.wait_object_ready("subscriptions", namespace, THERE)
         self.server.wait_trigger_ready(namespace, THERE)
         assert self.publish(user, namespace) == 202
+        due = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+        later = {"specversion": "1.0", "id": "later", "source": "/s", "type": "t", "deliverytime": due}
+        assert self.ask(user, "POST", f"/{namespace}/{THERE}", later, "application/cloudevents+json").status == 202
+        eventually(lambda: self.ask(user, "GET", self.place(namespace, "pending")).json["items"])
         replay = {"broker": THERE, "url": "http://127.0.0.1:9/"}
         assert self.ask(user, "POST", self.place(namespace, "replays"), replay).status == 201
 
@@ -213,10 +218,11 @@ class Teams:
         return found | {"events": events.count(b'"id"'), "taken": taken, "letters": letters, "replays": replays}
 
     def is_settled(self, namespace: str) -> bool:
-        """Whether each event has become the dead letter that it will be, so that nothing changes by itself."""
+        """Whether each event has become the dead letter that it will be, or waits: nothing changes by itself."""
         found = self.state(namespace)
         letters = found["letters"]
-        return isinstance(letters, list) and len(letters) == found["events"]
+        waiting = self.ask("root", "GET", self.place(namespace, "pending")).json["items"]
+        return isinstance(letters, list) and len(letters) + len(waiting) == found["events"]
 
 
 def root(version: str) -> str:

@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
@@ -192,6 +193,7 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka(deployment: Deploym
     expired = {"expirytime": "2020-01-01T00:00:00Z"}
     # Nobody gets it, as its id is no number.
     assert Publisher(server).publish("too late", "odd", {"n": "none"}, **expired) == 202
+    put_off = later_events_wait_with_their_partitions(deployment)
     deployment.create(LATER)  # another generation of filters takes over
     deployment.publish(range(EVENTS, 2 * EVENTS))
     if killed:
@@ -205,9 +207,46 @@ def test_events_go_from_a_producer_to_subscribers_over_kafka(deployment: Deploym
         assert all(wants(int(id_)) for id_ in deployment.subscriber.ids(name)), name
     assert deployment.stored("data.n >= 125") == list(range(125, 140))
     pulling.wait_consumed()
+    put_off()
     keeping.letters(lambda found: [one["eventId"] for one in found] == ["d9"] * len(DEAD), "dead letters are lost")
     for each in (other, server):
         assert each.stop() == 0, deployment.log.read_text()[-4_000:]  # a part that hangs says where
+
+
+def later_events_wait_with_their_partitions(deployment: Deployment) -> Callable[[], None]:
+    """Some events wait, also over a kill; what is returned looks whether they came, once all else has."""
+    server, other, ids = deployment.server, deployment.other, [f"z{number}" for number in range(8)]
+    wanted = {"filter": {"expression": 'ce.type == "later"'}}
+    rules: dict[str, Object] = {"put-off": {}, "put-off-far": {"delay": "PT1H"}}
+    for name, delivery in rules.items():
+        subscriber = {"uri": deployment.subscriber.url(name)}
+        spec = {"broker": "default", **wanted, "delivery": delivery, "subscriber": subscriber}
+        server.create("triggers", "default", name, spec)
+    for name in rules:
+        server.wait_trigger_ready("default", name, seconds=WAIT_S_MAX)
+    due = datetime.now(UTC) + timedelta(seconds=15)
+    publisher = Publisher(server)
+    for id_ in ids:
+        # The others' filters compare a number.
+        assert publisher.publish(id_, "later", {"n": -1}, deliverytime=due.isoformat()) == 202
+    publisher.close()
+    url = "/apis/headgate.dev/v1/namespaces/default/pending"
+    for each in (other, server):
+        eventually(lambda each=each: each.call("GET", f"{each.url}{url}/counts")["total"] == 16, seconds=WAIT_S_MAX)
+        why = each.call("GET", f"{each.objects_url('triggers', 'default')}/put-off-far/why?id=z0")
+        assert why["fate"] == "pending", why
+    assert deployment.subscriber.ids("put-off") == {}
+    assert datetime.now(UTC) < due, "the machine is too slow"
+
+    def look() -> None:
+        eventually(lambda: deployment.subscriber.ids("put-off").keys() == {*ids}, seconds=WAIT_S_MAX)
+        assert datetime.now(UTC) >= due
+        eventually(lambda: other.call("GET", f"{other.url}{url}/counts")["total"] == 8, seconds=WAIT_S_MAX)
+        done = told("pending", "cancel", "-t", "put-off-far", "--yes", HEADGATE_SERVER=other.url)
+        assert done.splitlines()[0] == "8 events are cancelled"
+        assert deployment.subscriber.ids("put-off-far") == {}
+
+    return look
 
 
 PULLED = 'ce.type != "dead" && data.n % 3 == 0'

@@ -50,7 +50,7 @@ def path_of(route: RightOfRoute, namespace: str, name: str) -> str:
 
 def names_of(route: RightOfRoute, teams: Teams, namespace: str) -> tuple[str, str]:
     """Names for a path: of what is there, and of what is not."""
-    collection = next((one for one in ("deadletters", "replays") if f"/{one}/" in route.path), "")
+    collection = next((one for one in ("deadletters", "pending", "replays") if f"/{one}/" in route.path), "")
     if not collection or "/redrive/" in route.path:
         return THERE, ABSENT
     listed = teams.ask("root", "GET", teams.place(namespace, collection)).json["items"]
@@ -216,6 +216,7 @@ def test_neither_team_sees_all_namespaces(teams: Teams) -> None:
             f"/apis/{EVENTING}/v1/brokers?fieldSelector=metadata.name%3Dorders",
             f"/apis/{OWN}/v1/subscriptions",
             f"/apis/{OWN}/v1/deadletters",
+            f"/apis/{OWN}/v1/pending",
             f"/apis/{RBAC}/v1/roles",
             f"/apis/{RBAC}/v1/clusterroles",
             "/api/v1/namespaces",

@@ -150,8 +150,9 @@ def _subresources() -> Iterator[RightOfRoute]:
 
 
 def _collections() -> Iterator[RightOfRoute]:
-    """What is no object of the API and lies in namespaces: dead letters and replays."""
-    letters, replays = (f"/apis/{OWN}/v1/namespaces/{{namespace}}/{name}" for name in ("deadletters", "replays"))
+    """What is no object of the API and lies in namespaces: dead letters, events that wait, and replays."""
+    names = ("deadletters", "pending", "replays")
+    letters, pending, replays = (f"/apis/{OWN}/v1/namespaces/{{namespace}}/{name}" for name in names)
     for method, path, verb, what in (
         ("GET", f"/apis/{OWN}/v1/deadletters", "list", "list dead letters of all namespaces"),
         ("GET", letters, "list", "list dead letters"),
@@ -161,12 +162,19 @@ def _collections() -> Iterator[RightOfRoute]:
         ("POST", f"{letters}/known", "list", "which of some dead letters are there"),
         ("POST", f"{letters}/redrive", "update", "send dead letters again"),
         ("POST", f"{letters}/discard", "delete", "discard dead letters"),
+        ("GET", f"/apis/{OWN}/v1/pending", "list", "list pending events of all namespaces"),
+        ("GET", pending, "list", "list pending events"),
+        ("GET", f"/apis/{OWN}/v1/pending/counts", "list", "count pending events of all namespaces"),
+        ("GET", f"{pending}/counts", "list", "count pending events"),
+        ("GET", f"{pending}/{{name}}", "get", "show a pending event"),
+        ("POST", f"{pending}/known", "list", "which of some pending events are there"),
+        ("POST", f"{pending}/cancel", "delete", "cancel pending events"),
         ("GET", replays, "list", "list replays"),
         ("POST", replays, "create", "begin a replay"),
         ("GET", f"{replays}/{{name}}", "get", "show a replay"),
         ("POST", f"{replays}/{{name}}/cancel", "update", "cancel a replay"),
     ):
-        resource = "replays" if "/replays" in path else "deadletters"
+        resource = next(name for name in names if f"/{name}" in path)
         yield RightOfRoute(method, path, Attributes(verb, OWN, resource), what, _REFUSED)
     wanted = Attributes("create", EVENTING, "triggers", "redrive")
     yield RightOfRoute("POST", f"{letters}/redrive/{{name}}", wanted, "send dead letters to this trigger", _REFUSED)

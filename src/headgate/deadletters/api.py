@@ -1,5 +1,7 @@
 """The API of a dispatcher's dead letters: list, show, redrive and discard, a page of the store at a time.
 
+Events that wait for their time have the same one, with `cancel` in the place of both (`PendingApi`).
+
 `server/peers/dead_letters.py` asks all dispatchers, for clients; the paths are the same (`routes_of`).
 
 Every answer to a selection says where it stopped (`next`, absent at the end), and the caller goes on there. So a
@@ -17,8 +19,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headgate.deadletters.pending import Pending
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import (
+    DEAD,
+    WAITING,
     DeadLetterCount,
     DeadLetterReader,
     DeadLetterState,
@@ -33,7 +38,7 @@ from headgate.objects.api.http import JSON, Handler, decoded_as, in_thread, json
 from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate_api import limits
-from headgate_api.errors import InvalidInputError, NotFoundError
+from headgate_api.errors import HeadgateError, InvalidInputError, NotFoundError
 from headgate_api.event import rfc3339
 from headgate_api.event.json_format import encode_event
 from headgate_api.event.model import Event
@@ -42,6 +47,8 @@ from headgate_api.objects.kinds import OWN_API_VERSION, JsonObject
 _PREFIX: Final = f"/apis/{OWN_API_VERSION}"
 LIST: Final = f"{_PREFIX}/deadletters"
 BASE: Final = f"{_PREFIX}/namespaces/{{namespace}}/deadletters"
+PENDING_LIST: Final = f"{_PREFIX}/pending"
+PENDING_BASE: Final = f"{_PREFIX}/namespaces/{{namespace}}/pending"
 _T = TypeVar("_T")
 _Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
 
@@ -52,6 +59,12 @@ class DeadLetterNotFoundError(NotFoundError):
     code = "letter-not-found"
 
 
+class PendingNotFoundError(NotFoundError):
+    """No pending event has this id; its time may have come, or it was cancelled."""
+
+    code = "pending-not-found"
+
+
 class TriggerUnknownError(NotFoundError):
     """Dead letters are to be sent to a trigger that no dispatcher knows."""
 
@@ -59,14 +72,14 @@ class TriggerUnknownError(NotFoundError):
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which dead letters are meant; what is empty selects all.
+    """Which dead letters, or pending events, are meant; what is empty selects all.
 
     `reason` is as dead letters show it: `400`, `5xx`, `timeout`, `filter-error`, ... `state` is `sending`, `kept` or
-    `redriving`; a redrive and a discard without it and without `ids` mean `kept`. They died from `since` on and before
-    `until`, RFC 3339. `filter` is CEL over the event, as in `spec.filter.expression`. A page has `limit` of them behind
-    the id `after`, none beyond the id `ceiling`; 0 is the newest there is, so that what dies while a person redrives is
-    not redriven with it. With `newest` the newest come first, and a page is below `after`. A redrive sends `rate` a
-    second.
+    `redriving`; a redrive and a discard without it and without `ids` mean `kept`. They died, or are due, from `since`
+    on and before `until`, RFC 3339. `event` is the id of the event, `source` its source. `filter` is CEL over it, as in
+    `spec.filter.expression`. A page has `limit` of them behind the id `after`, none beyond the id `ceiling`; 0 is the
+    newest there is, so that what dies while a person redrives is not redriven with it. With `newest` the newest come
+    first, and a page is below `after`. A redrive sends `rate` a second.
     """
 
     trigger: str = ""
@@ -74,6 +87,8 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: str = ""
     since: str = ""
     until: str = ""
+    event: str = ""
+    source: str = ""
     filter: str = ""
     ids: tuple[_Id, ...] = ()
     after: _Id = 0
@@ -127,42 +142,97 @@ def routes_of(
     yield Route(f"{BASE}/{{id}}", show, methods=["GET"])
 
 
-class DeadLettersApi:
-    """The handlers. They read `deadletters.db` at `path`, which `dead_letters` alone changes."""
+def pending_routes(list_: Handler, counts: Handler, show: Handler, known: Handler, cancel: Handler) -> Iterator[Route]:
+    """The same of events that wait for their time."""
+    yield Route(PENDING_LIST, list_, methods=["GET"])
+    yield Route(PENDING_BASE, list_, methods=["GET"])
+    yield Route(f"{PENDING_LIST}/counts", counts, methods=["GET"])
+    yield Route(f"{PENDING_BASE}/counts", counts, methods=["GET"])
+    yield Route(f"{PENDING_BASE}/cancel", cancel, methods=["POST"])
+    yield Route(f"{PENDING_BASE}/known", known, methods=["POST"])
+    yield Route(f"{PENDING_BASE}/{{id}}", show, methods=["GET"])
 
-    def __init__(self, path: Path, dead_letters: DeadLetters) -> None:
+
+class _PartApi:
+    """What both have: the handlers that read one part of `deadletters.db` at `path`, those that `where` is true of."""
+
+    where: str
+
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._dead_letters = dead_letters
 
-    def routes(self) -> Iterator[Route]:
-        return routes_of(self._list, self._counts, self._show, self._known, self._redrive, self._discard)
+    def view(self, found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
+        """One in a list, or with its event in the JSON format; what is empty is left out."""
+        raise NotImplementedError
+
+    def unknown(self, key: int) -> HeadgateError:
+        raise NotImplementedError
 
     async def _list(self, request: Request) -> Response:
         selection = _converted(dict(request.query_params))
         namespace = request.path_params.get("namespace")
 
         def work(stored: DeadLetterReader) -> bytes:
-            page, found = _select(stored, namespace, selection)
-            return msgspec.json.encode({"items": [_view(one) for one in found], **page})
+            page, found = _select(stored, namespace, selection, self.where)
+            return msgspec.json.encode({"items": [self.view(one) for one in found], **page})
 
         return Response(await self._read(work), media_type=JSON)
 
     async def _counts(self, request: Request) -> Response:
-        found = await in_thread(counts_of, [self._path], request.path_params.get("namespace"))
+        found = await in_thread(counts_of, [self._path], request.path_params.get("namespace"), self.where)
         return json_response(CountsPage.of(found, counts_bound(request)))
 
     async def _show(self, request: Request) -> Response:
         key, namespace = path_id(request), request.path_params["namespace"]
 
         def work(stored: DeadLetterReader) -> JsonObject:
-            found = stored.summaries("id = ?", (key,), after=0, limit=1)
+            found = stored.summaries(f"id = ? AND {self.where}", (key,), after=0, limit=1)
             event = stored.event(key)
             if not found or event is None or found[0].trigger.partition("/")[0] != namespace:
-                hint = "it may have been sent or discarded"
-                raise DeadLetterNotFoundError(f"there is no dead letter {key}", hint=hint)
-            return _view(found[0], event)
+                raise self.unknown(key)
+            return self.view(found[0], event)
 
         return json_response(await self._read(work))
+
+    async def _known(self, request: Request) -> Response:
+        selection, namespace = await _selection(request), request.path_params["namespace"]
+        _check_count(selection)
+
+        def work(stored: DeadLetterReader) -> list[int]:
+            wanted = f"id IN ({', '.join('?' * len(selection.ids))}) AND {self.where}"
+            found = stored.summaries(wanted, selection.ids, after=0, limit=len(selection.ids))
+            return [one.id for one in found if one.trigger.partition("/")[0] == namespace]
+
+        return json_response({"known": await self._read(work)})
+
+    async def _selected(self, namespace: str, selection: Selection) -> tuple[dict[str, int], list[DeadLetterSummary]]:
+        return await self._read(lambda stored: _select(stored, namespace, selection, self.where))
+
+    async def _read(self, work: Callable[[DeadLetterReader], _T]) -> _T:
+        """In a thread and on a connection of its own: a filter over many events holds up no dead letter."""
+
+        def run() -> _T:
+            with DeadLetterReader.open(self._path) as stored:
+                return work(stored)
+
+        return await in_thread(run)
+
+
+class DeadLettersApi(_PartApi):
+    """The handlers of dead letters, which `dead_letters` alone changes."""
+
+    where = DEAD
+
+    def __init__(self, path: Path, dead_letters: DeadLetters) -> None:
+        super().__init__(path)
+        self._dead_letters = dead_letters
+
+    def routes(self) -> Iterator[Route]:
+        return routes_of(self._list, self._counts, self._show, self._known, self._redrive, self._discard)
+
+    def unknown(self, key: int) -> HeadgateError:
+        hint = "it may have been sent or discarded"
+        return DeadLetterNotFoundError(f"there is no dead letter {key}", hint=hint)
 
     async def _redrive(self, request: Request) -> Response:
         selection, namespace = await _selection(request), request.path_params["namespace"]
@@ -192,38 +262,79 @@ class DeadLettersApi:
         metrics.DEAD_LETTERS.labels("discarded").inc(count)
         return json_response({"count": count, **page})
 
-    async def _known(self, request: Request) -> Response:
-        selection, namespace = await _selection(request), request.path_params["namespace"]
-        _check_count(selection)
+    def view(self, found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
+        namespace, _, trigger = found.trigger.partition("/")
+        seen: JsonObject = {
+            "id": found.id,
+            "namespace": namespace,
+            "trigger": trigger,
+            "state": found.state,
+            "reason": found.reason,
+            "died": rfc3339.text(found.died_us),
+            "attempts": found.attempts,
+            "code": found.code,
+            "destination": found.destination,
+            "eventId": found.event_id,
+            "eventSource": found.source,
+            "eventType": found.type,
+            "bytes": found.bytes,
+        }
+        given: JsonObject = {"sink": found.sink, "problem": found.problem}
+        if event is not None:
+            given |= {"answer": found.data.decode("utf-8", "replace"), "event": msgspec.Raw(encode_event(event))}
+        return seen | {name: value for name, value in given.items() if value}
 
-        def work(stored: DeadLetterReader) -> list[int]:
-            wanted = f"id IN ({', '.join('?' * len(selection.ids))})"
-            found = stored.summaries(wanted, selection.ids, after=0, limit=len(selection.ids))
-            return [one.id for one in found if one.trigger.partition("/")[0] == namespace]
 
-        return json_response({"known": await self._read(work)})
+class PendingApi(_PartApi):
+    """The handlers of events that wait for their time, which `pending` alone changes."""
 
-    async def _selected(self, namespace: str, selection: Selection) -> tuple[dict[str, int], list[DeadLetterSummary]]:
-        return await self._read(lambda stored: _select(stored, namespace, selection))
+    where = WAITING
 
-    async def _read(self, work: Callable[[DeadLetterReader], _T]) -> _T:
-        """In a thread and on a connection of its own: a filter over many events holds up no dead letter."""
+    def __init__(self, path: Path, pending: Pending) -> None:
+        super().__init__(path)
+        self._pending = pending
 
-        def run() -> _T:
-            with DeadLetterReader.open(self._path) as stored:
-                return work(stored)
+    def routes(self) -> Iterator[Route]:
+        return pending_routes(self._list, self._counts, self._show, self._known, self._cancel)
 
-        return await in_thread(run)
+    def unknown(self, key: int) -> HeadgateError:
+        hint = "its time may have come, or it was cancelled"
+        return PendingNotFoundError(f"there is no pending event {key}", hint=hint)
+
+    async def _cancel(self, request: Request) -> Response:
+        body = await read_body(request)
+        selection = await decoded_as(request, body, Selection, "the body is no selection of pending events")
+        page, found = await self._selected(request.path_params["namespace"], selection)
+        count = await self._pending.cancel([one.id for one in found])
+        return json_response({"count": count, **page})
+
+    def view(self, found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
+        namespace, _, trigger = found.trigger.partition("/")
+        seen: JsonObject = {
+            "id": found.id,
+            "namespace": namespace,
+            "trigger": trigger,
+            "due": rfc3339.text(found.due_us),
+            "stored": rfc3339.text(found.died_us),
+            "attempts": found.failures,
+            "eventId": found.event_id,
+            "eventSource": found.source,
+            "eventType": found.type,
+            "bytes": found.bytes,
+        }
+        return seen if event is None else seen | {"event": msgspec.Raw(encode_event(event))}
 
 
 def _select(
-    stored: DeadLetterReader, namespace: str | None, selection: Selection
+    stored: DeadLetterReader, namespace: str | None, selection: Selection, where: str
 ) -> tuple[dict[str, int], list[DeadLetterSummary]]:
     """The dead letters of one page that are meant, and where the next page begins."""
+    if where == WAITING and (selection.state or selection.reason):
+        raise InvalidInputError("events that wait for their time have neither a state nor a reason")
     wanted = _program(selection.filter)
     limit = selection.limit
     _check_count(selection)
-    conditions: list[str] = []
+    conditions: list[str] = [where]
     parameters: list[object] = []
 
     def need(condition: str, *values: object) -> None:
@@ -240,8 +351,9 @@ def _select(
     if selection.reason:
         need("reason = ?", selection.reason)
     if selection.state:
-        if selection.state not in set(DeadLetterState):
-            raise InvalidInputError(f"state must be one of {', '.join(DeadLetterState)}")
+        states = [one for one in DeadLetterState if one is not DeadLetterState.PENDING]
+        if selection.state not in states:
+            raise InvalidInputError(f"state must be one of {', '.join(states)}")
         need("state = ?", selection.state)
     for name, sign in (("since", ">="), ("until", "<")):
         text = getattr(selection, name)
@@ -249,11 +361,16 @@ def _select(
             instant = rfc3339.micros(text)
             if instant is None:
                 raise InvalidInputError(f"{name} must be a time as in RFC 3339, such as 2026-01-02T03:04:05Z")
-            need(f"died_us {sign} ?", instant)
+            need(f"{'died_us' if where == DEAD else 'due_us'} {sign} ?", instant)
+    if selection.event:
+        need("event_id = ?", selection.event)
+    if selection.source:
+        need("source = ?", selection.source)
     if selection.ids:
         need(f"id IN ({', '.join('?' * len(selection.ids))})", *selection.ids)
-    where = " AND ".join(conditions)
-    found = stored.summaries(where, tuple(parameters), after=selection.after, limit=limit, newest=selection.newest)
+    found = stored.summaries(
+        " AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit, newest=selection.newest
+    )
     page = {"ceiling": ceiling} | ({"next": found[-1].id} if len(found) == limit else {})
     if wanted is not None:
         found = [one for one in found if _takes(wanted, stored.event(one.id))]  # one event in memory at a time
@@ -278,30 +395,6 @@ def _program(expression: str) -> Program | None:
         hint = "select by the time of the failure: since, until"
         raise FilterError("a dead letter does not keep its publish_time", field="filter", hint=hint)
     return found
-
-
-def _view(found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
-    """A dead letter in a list, or with its event in the JSON format; what is empty is left out."""
-    namespace, _, trigger = found.trigger.partition("/")
-    seen: JsonObject = {
-        "id": found.id,
-        "namespace": namespace,
-        "trigger": trigger,
-        "state": found.state,
-        "reason": found.reason,
-        "died": rfc3339.text(found.died_us),
-        "attempts": found.attempts,
-        "code": found.code,
-        "destination": found.destination,
-        "eventId": found.event_id,
-        "eventSource": found.source,
-        "eventType": found.type,
-        "bytes": found.bytes,
-    }
-    given: JsonObject = {"sink": found.sink, "problem": found.problem}
-    if event is not None:
-        given |= {"answer": found.data.decode("utf-8", "replace"), "event": msgspec.Raw(encode_event(event))}
-    return seen | {name: value for name, value in given.items() if value}
 
 
 async def _selection(request: Request) -> Selection:

@@ -7,25 +7,23 @@ queue has one attempt under way until somebody answers it, and each turn begins 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
-
-import structlog
 
 from headgate.deadletters.store import (
+    Cancelled,
     DeadLetterState,
     DeadLetterStore,
     Ended,
     Reschedule,
     SendQueue,
     StoredDeadLetter,
+    StorePart,
     Totals,
 )
+from headgate.deadletters.writing import OnWritten, PartWriter, drop
 from headgate.delivery.attempt_service import DEFAULT_RULES, AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.authentication import Access
 from headgate.delivery.circuit import Rate
@@ -43,31 +41,21 @@ from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
 from headgate.outbox.shards import WHOLE, Shard
-from headgate.outbox.writer import WhenDurable, always_durable, until_durable
-from headgate.shares import has_share
+from headgate.outbox.writer import WhenDurable, always_durable
 from headgate.storage.commit import Committer
 from headgate.storage.threads import Threads
 from headgate_api import limits
-from headgate_api.event.names import namespace_of
-
-_T = TypeVar("_T")
 
 MayHave = Callable[[Target, int, int], Awaitable[bool]]
 """Whether a target may have the event at a partition and offset."""
-_LOUD_S: Final = 10.0
-
-_log = structlog.get_logger(__name__)
 
 
 class DeadLetters:
-    """The dead letters of a dispatcher, on one event loop.
-
-    They are written in groups, as many as came while the last one was synced. No `GroupCommit` does it: the store may
-    take a part of a group, what it refuses waits for room in its order, and what was sent goes along.
+    """The dead letters of a dispatcher, on one event loop; `writer` puts them into the `store`.
 
     `find` gives the target of an id, `find_trigger` a trigger by `namespace/name`, as routing has them now, whichever
-    dispatcher's they are. A dead letter is written behind its row of the outbox (`when_durable`). `may_have` says
-    whether the right by which a target gets events gives it that of a place: it may have been another's when it died.
+    dispatcher's they are. `may_have` says whether the right by which a target gets events gives it that of a place: it
+    may have been another's when it died.
     """
 
     def __init__(
@@ -86,17 +74,13 @@ class DeadLetters:
         self.find = find
         self.find_trigger = find_trigger
         self._may_have = may_have
-        self._when_durable = when_durable
         self._clocks = service.clocks
         self._loop = asyncio.get_running_loop()
         self._store = DeadLetterStore(path, shard, committer)
         self._store.resume(self._clocks.now_us())
         self._thread = Threads("letters")
-        self._new: deque[tuple[StoredDeadLetter, asyncio.Future[None]]] = deque()
-        self._gone: list[Ended] = []
-        self._changed: list[Reschedule] = []
-        self._writing: asyncio.Future[None] | None = None
-        self._retry_at = 0.0
+        is_used_up = partial(quotas.is_used_up, DEAD_LETTERS) if quotas is not None else lambda _: False
+        self._writer = self.writer(StorePart.DEAD, when_durable, self._written, is_used_up)
         self._busy: set[int] = set()  # dead letters under way, until what became of them is on disk
         self._by_url: Counter[str] = Counter()
         self._by_queue: Counter[SendQueue] = Counter()
@@ -105,15 +89,8 @@ class DeadLetters:
         self._rates: dict[int, Rate] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
-        self._stopping = False
-        self._broken = False  # a write failed as none does on a full or busy disk: none follows
-        self._told_at = float("-inf")
-        self.totals = self._store.totals()
-        self._quotas = quotas
-        self._pending = Counter[str]()
-        """Those that are being stored, by namespace."""
         if quotas is not None:
-            quotas.count(DEAD_LETTERS, self._held)
+            quotas.count(DEAD_LETTERS, self._writer.held)
         self._sender: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -121,43 +98,28 @@ class DeadLetters:
         self._sender = self._loop.create_task(self._send_due())
         self._sender.add_done_callback(self._done)
 
+    @property
+    def totals(self) -> Totals:
+        return self._writer.totals
+
+    def writer(
+        self,
+        part: StorePart,
+        when_durable: WhenDurable,
+        on_written: OnWritten,
+        is_used_up: Callable[[str], bool] = lambda _: False,
+    ) -> PartWriter:
+        """A writer of a part of the store, by the thread that alone changes it."""
+        return PartWriter(self._store, self._thread, part, when_durable, on_written, is_used_up)
+
     async def put(self, dead_letter: DeadLetter) -> None:
-        namespace = namespace_of(dead_letter.trigger)
-        while self.is_over_quota(namespace):
-            await asyncio.sleep(limits.DEADLETTER_RETRY_S)
-        # It takes its place before it waits for the outbox: whoever asks for room meanwhile must count it.
-        self._pending[namespace] += 1
-        try:
-            await until_durable(self._when_durable, dead_letter.position + 1)
-            done: asyncio.Future[None] = self._loop.create_future()
-            self._new.append((StoredDeadLetter.new(dead_letter), done))
-            self._write_soon()
-            await done
-        finally:
-            _drop(self._pending, namespace)
+        await self._writer.put(StoredDeadLetter.new(dead_letter))
 
     def has_room(self, namespace: str) -> bool:
-        return not (self.totals.full or self.is_over_quota(namespace))
+        return self._writer.has_room(namespace)
 
     def is_over_quota(self, namespace: str) -> bool:
-        if self._quotas is not None and self._quotas.is_used_up(DEAD_LETTERS, namespace):
-            self._tell("a namespace has all the dead letters of its quota, deliveries wait", namespace=namespace)
-            return True
-        if self._has_share(namespace):
-            self._tell("a namespace has its share of all dead letters, deliveries wait", namespace=namespace)
-            return True
-        return False
-
-    def _has_share(self, namespace: str) -> bool:
-        """Whether the rest of the store is for others; one that is full is for nobody, whoever has what."""
-        free = limits.DEADLETTERS_MAX - self.totals.count - self._pending.total()
-        free_bytes = limits.DEADLETTERS_BYTES_MAX - self.totals.bytes
-        if free <= 0 or free_bytes <= 0:
-            return False
-        return has_share(self._held(namespace), free) or has_share(self._store.held_bytes[namespace], free_bytes)
-
-    def _held(self, namespace: str) -> int:
-        return self._store.held[namespace] + self._pending[namespace]
+        return self._writer.is_over_quota(namespace)
 
     async def redrive(self, ids: Sequence[int], *, pace_us: int, to: Target | None = None) -> int:
         now_us = self._clocks.now_us()
@@ -166,91 +128,35 @@ class DeadLetters:
     async def discard(self, ids: Sequence[int]) -> int:
         return await self._decided(partial(self._store.discard, ids))
 
+    async def cancel(self, ids: Sequence[int]) -> list[Cancelled]:
+        """Forget events that wait for their time."""
+        return await self._thread.run(self._store.cancel, ids)
+
+    async def stored(self) -> Totals:
+        """How full the store is now."""
+        return await self._thread.run(self._store.totals)
+
     async def _decided(self, change: Callable[[], int]) -> int:
         count = await self._thread.run(change)
-        self.totals = await self._thread.run(self._store.totals)
+        self._writer.totals = await self.stored()
         self._wake.set()
         return count
 
+    def _written(self, gone: Sequence[Ended], changed: Sequence[Reschedule], _: Totals) -> None:
+        self._busy.difference_update(one.id for one in (*gone, *changed))
+        self._wake.set()
+
     async def close(self) -> None:
         """Send nothing more, write what is known; dead letters under way are sent again by the next process."""
-        self._stopping = True
         tasks = [*self._tasks] if self._sender is None else [self._sender, *self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
         try:
-            if not self._broken:
-                await self._thread.run(self._store.apply, [], self._gone, self._changed)
+            await self._writer.close()
         finally:
             self._thread.close()
             self._store.close()
-
-    # --- writing ----------------------------------------------------------------------------------------
-
-    def _write_soon(self) -> None:
-        if self._writing is None and not self._stopping and not self._broken:
-            self._writing = self._loop.create_future()
-            self._loop.call_at(max(self._loop.time(), self._retry_at), self._write)
-
-    def _write(self) -> None:
-        new: list[tuple[StoredDeadLetter, asyncio.Future[None]]] = []
-        size = 0
-        while self._new and len(new) < limits.DEADLETTERS_BATCH_MAX and size < limits.DEADLETTERS_BATCH_BYTES_MAX:
-            dead_letter, done = self._new.popleft()
-            if not done.cancelled():  # else: the delivery was broken off and will be repeated
-                new.append((dead_letter, done))
-                size += len(dead_letter.event.data or b"")
-        gone, self._gone = self._gone, []
-        changed, self._changed = self._changed, []
-
-        def work() -> tuple[int, Totals]:
-            return self._store.apply([dead_letter for dead_letter, _ in new], gone, changed), self._store.totals()
-
-        self._thread.begin(work, partial(self._written, new, gone, changed))
-
-    def _written(
-        self,
-        new: list[tuple[StoredDeadLetter, asyncio.Future[None]]],
-        gone: list[Ended],
-        changed: list[Reschedule],
-        result: Future[tuple[int, Totals]],
-    ) -> None:
-        # Whatever comes of it, nobody shall wait for this write any more: `close` does.
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.set_result(None)
-        error = result.exception()
-        if isinstance(error, sqlite3.OperationalError):
-            self._tell("dead letters cannot be written, their deliveries wait", error=str(error))
-            taken = 0
-            self._gone, self._changed = gone + self._gone, changed + self._changed
-        elif error is not None:
-            self._broken = True
-            raise error  # the loop's exception handler ends the dispatcher
-        else:
-            taken, self.totals = result.result()
-            self._busy.difference_update(one.id for one in (*gone, *changed))
-            self._wake.set()
-            if taken < len(new):
-                totals = self.totals
-                fill = {"dead_letters": totals.count, "bytes": totals.bytes, "kept": totals.kept}
-                self._tell("the dead-letter store is full, deliveries wait", **fill)
-        for _, done in new[:taken]:
-            if not done.cancelled():
-                done.set_result(None)
-        self._new.extendleft(reversed(new[taken:]))
-        self._retry_at = self._loop.time() + limits.DEADLETTER_RETRY_S if error or taken < len(new) else 0.0
-        if self._new or self._gone or self._changed:
-            self._write_soon()
-
-    def _tell(self, words: str, **facts: object) -> None:
-        now = self._loop.time()
-        if now - self._told_at >= _LOUD_S:
-            self._told_at = now
-            _log.error(words, **facts)
 
     # --- sending ----------------------------------------------------------------------------------------
 
@@ -268,7 +174,7 @@ class DeadLetters:
         """Start what is due and has a place; returns when the next dead letter will be, a time far away without one."""
         run = self._thread.run
         now_us, next_us = self._clocks.now_us(), 1 << 62
-        self.totals = await run(self._store.totals)
+        self._writer.totals = await run(self._store.totals)
         metrics.DEAD_LETTERS_HELD.labels("kept").set(self.totals.kept)
         metrics.DEAD_LETTERS_HELD.labels("waiting").set(self.totals.count - self.totals.kept)
         metrics.DEAD_LETTERS_BYTES.set(self.totals.bytes)
@@ -370,13 +276,12 @@ class DeadLetters:
             message = _message(dead_letter, rules, redriving=redriving)
             outcome = await self._service.send(to, delivery, message, partial(self._heard, queue))
         finally:
-            _drop(self._by_url, url)
-            _drop(self._by_queue, queue)
+            drop(self._by_url, url)
+            drop(self._by_queue, queue)
         decision = self._service.settle(to, delivery, outcome, self._clocks.now())
         if decision.fate is Fate.DELIVERED:
             metrics.DEAD_LETTERS.labels("redriven" if redriving else "sent").inc()
-            self._gone.append(Ended(dead_letter.id, dead_letter.state))
-            self._write_soon()
+            self._writer.end(Ended(dead_letter.id, dead_letter.state))
             return
         metrics.DEAD_LETTERS.labels("failed").inc()
         detail = outcome.detail or outcome.body.decode("utf-8", "replace").strip()
@@ -385,7 +290,7 @@ class DeadLetters:
             state, now_us = dead_letter.state, self._clocks.now_us()
             due_us = now_us + int(decision.pause_s * 1e6)
             since_us = dead_letter.since_us or now_us
-            self._change(Reschedule(dead_letter.id, state, state, delivery.failures, since_us, due_us, problem))
+            self._writer.change(Reschedule(dead_letter.id, state, state, delivery.failures, since_us, due_us, problem))
         else:
             self._keep(dead_letter, problem)
 
@@ -407,12 +312,8 @@ class DeadLetters:
     def _keep(self, dead_letter: StoredDeadLetter, problem: str) -> None:
         metrics.DEAD_LETTERS.labels("stored").inc()
         facts = {"trigger": dead_letter.trigger, "dead_letter": dead_letter.id, "problem": problem}
-        self._tell("a dead letter is kept for a person", **facts)
-        self._change(Reschedule(dead_letter.id, dead_letter.state, DeadLetterState.KEPT, 0, 0, 0, problem))
-
-    def _change(self, change: Reschedule) -> None:
-        self._changed.append(change)
-        self._write_soon()
+        self._writer.tell("a dead letter is kept for a person", **facts)
+        self._writer.change(Reschedule(dead_letter.id, dead_letter.state, DeadLetterState.KEPT, 0, 0, 0, problem))
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -434,10 +335,3 @@ def _address(target: Target, state: DeadLetterState) -> str:
     """Where dead letters of a target go that are in this state; empty when nowhere."""
     redriven = state is DeadLetterState.REDRIVING and target.pull is None
     return target.subscriber_uri if redriven else target.delivery.dead_letter_uri or ""
-
-
-def _drop(counts: Counter[_T], one: _T) -> None:
-    """Count one less, and remember no zeros."""
-    counts[one] -= 1
-    if not counts[one]:
-        del counts[one]

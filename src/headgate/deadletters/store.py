@@ -4,9 +4,11 @@
        |                           ^             |    ^
        +-- retries used up --> kept <-----------+    |
                                  +---- redrive -------+
+    pending --- its delivery has ended --> gone; given up: a dead letter takes its place
 
-Events stand in a table of their own: lists and changes of state neither read nor write them. When the store is full the
-deliveries that are to be given up wait, nothing is lost.
+What is pending is no dead letter: it waits for its time, and then its delivery begins (`pending.py`). Events stand in a
+table of their own: lists and changes of state neither read nor write them. When the store is full the deliveries that
+are to be given up, or are too early, stay in the outbox, nothing is lost. The two have their own bounds.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import contextlib
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -32,6 +34,12 @@ from headgate_api.event import rfc3339
 from headgate_api.event.model import Event
 from headgate_api.event.names import namespace_of
 
+DEAD: Final = "state != 'pending'"
+"""The condition for dead letters, which their indexes have."""
+WAITING: Final = "state = 'pending'"
+"""The same for events that wait for their time."""
+_QUEUED: Final = "state IN ('sending', 'redriving')"
+
 
 class DeadLetterCount(msgspec.Struct, frozen=True):
     """Dead letters of one trigger, of one reason, in one state, that died from `oldest` to `newest`, RFC 3339."""
@@ -45,9 +53,12 @@ class DeadLetterCount(msgspec.Struct, frozen=True):
     newest: str
 
 
-def counts_of(paths: Iterable[Path], namespace: str | None) -> list[DeadLetterCount]:
-    """The counts of several stores that may be there, most first; blocking. A `namespace` of None means all."""
-    return most_first([one for path in paths if path.exists() for one in _counts(path, namespace)])
+def counts_of(paths: Iterable[Path], namespace: str | None, where: str = DEAD) -> list[DeadLetterCount]:
+    """The counts of several stores that may be there, most first; blocking. A `namespace` of None means all.
+
+    Of dead letters; of events that wait for their time with WAITING, by the times that they wait for.
+    """
+    return most_first([one for path in paths if path.exists() for one in _counts(path, namespace, where)])
 
 
 def most_first(counts: Sequence[DeadLetterCount]) -> list[DeadLetterCount]:
@@ -55,16 +66,13 @@ def most_first(counts: Sequence[DeadLetterCount]) -> list[DeadLetterCount]:
     return sorted(counts, key=lambda one: (-one.count, one.namespace, one.trigger, one.reason, one.state))
 
 
-def _counts(path: Path, namespace: str | None) -> list[DeadLetterCount]:
-    where, parameters = "", tuple[str, ...]()
+def _counts(path: Path, namespace: str | None, where: str) -> list[DeadLetterCount]:
+    parameters = tuple[str, ...]()
     if namespace is not None:
-        where, parameters = "WHERE trigger >= ? AND trigger < ?", (f"{namespace}/", f"{namespace}0")
+        where, parameters = f"{where} AND trigger >= ? AND trigger < ?", (f"{namespace}/", f"{namespace}0")
     with read_only(path) as connection:
-        rows = connection.execute(
-            f"SELECT trigger, reason, state, count(*), min(died_us), max(died_us) FROM letters {where}"
-            " GROUP BY trigger, reason, state",
-            parameters,
-        ).fetchall()
+        counts = _COUNTS if where.startswith(DEAD) else _PENDING_COUNTS
+        rows = connection.execute(counts.format(where), parameters).fetchall()
     return [
         DeadLetterCount(at, name, reason, state, count, rfc3339.text(oldest), rfc3339.text(newest))
         for trigger, reason, state, count, oldest, newest in rows
@@ -72,7 +80,19 @@ def _counts(path: Path, namespace: str | None) -> list[DeadLetterCount]:
     ]
 
 
-_SCHEMA: Final = """
+_COUNTS: Final = (
+    "SELECT trigger, reason, state, count(*), min(died_us), max(died_us) FROM letters WHERE {}"
+    " GROUP BY trigger, reason, state"
+)
+# There may be millions: they are counted in an index, and the first and the last of a target are looked up.
+_PENDING_COUNTS: Final = f"""
+WITH counted AS (SELECT trigger, count(*) AS number, min(id) AS first FROM letters WHERE {{}} GROUP BY trigger)
+SELECT counted.trigger, '', state, number,
+  (SELECT min(due_us) FROM letters WHERE {WAITING} AND target = one.target),
+  (SELECT max(due_us) FROM letters WHERE {WAITING} AND target = one.target)
+FROM counted JOIN letters AS one ON one.id = first
+"""
+_SCHEMA: Final = f"""
 CREATE TABLE IF NOT EXISTS letters (
   id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL,
   partition INTEGER NOT NULL, event_offset INTEGER NOT NULL, trigger TEXT NOT NULL,
@@ -82,41 +102,70 @@ CREATE TABLE IF NOT EXISTS letters (
   since_us INTEGER NOT NULL, due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
   UNIQUE (target, position, source, event_id)) STRICT;
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, event BLOB NOT NULL) STRICT;
-CREATE INDEX IF NOT EXISTS letters_due ON letters (target, state, due_us) WHERE state != 'kept';
-CREATE INDEX IF NOT EXISTS letters_paced ON letters (target, due_us) WHERE state = 'redriving' AND failures = 0;
 DROP INDEX IF EXISTS letters_trigger;
-CREATE INDEX IF NOT EXISTS letters_held ON letters (trigger, id, bytes);
-CREATE INDEX IF NOT EXISTS letters_counts ON letters (trigger, reason, state, died_us);
+DROP INDEX IF EXISTS letters_due;
+DROP INDEX IF EXISTS letters_held;
+DROP INDEX IF EXISTS letters_counts;
+CREATE INDEX IF NOT EXISTS letters_queue ON letters (target, state, due_us) WHERE {_QUEUED};
+CREATE INDEX IF NOT EXISTS letters_paced ON letters (target, due_us) WHERE state = 'redriving' AND failures = 0;
+CREATE INDEX IF NOT EXISTS letters_dead ON letters (trigger, id, bytes) WHERE {DEAD};
+CREATE INDEX IF NOT EXISTS letters_dead_ids ON letters (id) WHERE {DEAD};
+CREATE INDEX IF NOT EXISTS letters_numbers ON letters (trigger, reason, state, died_us) WHERE {DEAD};
+CREATE INDEX IF NOT EXISTS pending_due ON letters (target, due_us) WHERE {WAITING};
+CREATE INDEX IF NOT EXISTS pending_held ON letters (trigger, id, bytes) WHERE {WAITING};
+CREATE INDEX IF NOT EXISTS pending_events ON letters (event_id) WHERE {WAITING};
 CREATE TABLE IF NOT EXISTS totals (
   id INTEGER PRIMARY KEY CHECK (id = 0), count INTEGER NOT NULL, bytes INTEGER NOT NULL, kept INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS pending_totals (
+  id INTEGER PRIMARY KEY CHECK (id = 0), count INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO totals VALUES (0, 0, 0, 0);
-CREATE TRIGGER IF NOT EXISTS letters_in AFTER INSERT ON letters BEGIN
+INSERT OR IGNORE INTO pending_totals VALUES (0, 0, 0);
+DROP TRIGGER IF EXISTS letters_in;
+DROP TRIGGER IF EXISTS letters_out;
+CREATE TRIGGER IF NOT EXISTS dead_in AFTER INSERT ON letters WHEN NEW.{DEAD} BEGIN
   UPDATE totals SET count = count + 1, bytes = bytes + NEW.bytes, kept = kept + (NEW.state = 'kept'); END;
-CREATE TRIGGER IF NOT EXISTS letters_out AFTER DELETE ON letters BEGIN
+CREATE TRIGGER IF NOT EXISTS dead_out AFTER DELETE ON letters WHEN OLD.{DEAD} BEGIN
   DELETE FROM events WHERE id = OLD.id;
   UPDATE totals SET count = count - 1, bytes = bytes - OLD.bytes, kept = kept - (OLD.state = 'kept'); END;
+CREATE TRIGGER IF NOT EXISTS pending_in AFTER INSERT ON letters WHEN NEW.{WAITING} BEGIN
+  UPDATE pending_totals SET count = count + 1, bytes = bytes + NEW.bytes; END;
+CREATE TRIGGER IF NOT EXISTS pending_out AFTER DELETE ON letters WHEN OLD.{WAITING} BEGIN
+  DELETE FROM events WHERE id = OLD.id;
+  UPDATE pending_totals SET count = count - 1, bytes = bytes - OLD.bytes; END;
 CREATE TRIGGER IF NOT EXISTS letters_state AFTER UPDATE OF state ON letters BEGIN
   UPDATE totals SET kept = kept + (NEW.state = 'kept') - (OLD.state = 'kept'); END;
 """
 # A walk from target to target over the index, where GROUP BY would read all of it.
-_WAITING: Final = """
+_QUEUES: Final = f"""
 WITH RECURSIVE walk(target) AS (
-  SELECT min(target) FROM letters WHERE state != 'kept'
-  UNION ALL SELECT (SELECT min(target) FROM letters WHERE state != 'kept' AND target > walk.target)
+  SELECT min(target) FROM letters WHERE {_QUEUED}
+  UNION ALL SELECT (SELECT min(target) FROM letters WHERE {_QUEUED} AND target > walk.target)
   FROM walk WHERE walk.target NOTNULL)
 SELECT target, queue, (
-  SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target AND state = queue) AS first_us
+  SELECT min(due_us) FROM letters WHERE {_QUEUED} AND target = walk.target AND state = queue) AS first_us
 FROM walk, (SELECT 'sending' AS queue UNION ALL SELECT 'redriving') WHERE target NOTNULL AND first_us NOTNULL
 """
-_DUE: Final = """
-SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND due_us <= ?
-ORDER BY due_us, id LIMIT ?
+_FIRST_PENDING: Final = f"""
+WITH RECURSIVE walk(target) AS (
+  SELECT min(target) FROM letters WHERE {WAITING}
+  UNION ALL SELECT (SELECT min(target) FROM letters WHERE {WAITING} AND target > walk.target)
+  FROM walk WHERE walk.target NOTNULL)
+SELECT target, (SELECT min(due_us) FROM letters WHERE {WAITING} AND target = walk.target)
+FROM walk WHERE target NOTNULL
+"""
+_DUE: Final = f"""
+SELECT id FROM letters WHERE target = ? AND state = ? AND {_QUEUED} AND due_us <= ? ORDER BY due_us, id LIMIT ?
 """
 _LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
+_REDRIVABLE: Final = f"SELECT target FROM letters WHERE id = ? AND {DEAD} AND state != 'redriving'"
 _TO_TRIGGER: Final = "UPDATE OR IGNORE letters SET target = ?, trigger = ?, broker = ? WHERE id = ?"
 _DELETE: Final = "DELETE FROM letters WHERE id = ?"
-_GONE: Final = "trigger, bytes"
-_HELD: Final = "SELECT substr(trigger, 1, instr(trigger, '/') - 1), count(*), sum(bytes) FROM letters GROUP BY 1"
+_GONE: Final = "trigger, bytes, state"
+# By trigger, in the order of an index: ten times as fast as by namespace.
+_HELD: Final = "SELECT trigger, count(*), sum(bytes) FROM letters WHERE {} GROUP BY trigger"
+_TOTALS: Final = (
+    "SELECT dead.count, dead.bytes, kept, waiting.count, waiting.bytes FROM totals AS dead, pending_totals AS waiting"
+)
 _TABLE: Final = "letters"
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
@@ -128,6 +177,25 @@ class DeadLetterState(StrEnum):
     SENDING = "sending"
     KEPT = "kept"
     REDRIVING = "redriving"
+    PENDING = "pending"  # no dead letter: it waits for its time, and what its trigger does not take then
+
+
+class StorePart(StrEnum):
+    """What the store has: two parts with their own bounds, so that neither takes the room of the other."""
+
+    DEAD = "dead"
+    PENDING = "pending"
+
+    @classmethod
+    def of(cls, state: str) -> StorePart:
+        return cls.PENDING if state == DeadLetterState.PENDING else cls.DEAD
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """How many there may be, and the bytes of their events."""
+        if self is StorePart.PENDING:
+            return limits.PENDING_MAX, limits.PENDING_BYTES_MAX
+        return limits.DEADLETTERS_MAX, limits.DEADLETTERS_BYTES_MAX
 
 
 class SendQueue(NamedTuple):
@@ -139,7 +207,11 @@ class SendQueue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDeadLetter(DeadLetter):
-    """A dead letter, and what is to become of it. Times are microseconds since 1970 UTC."""
+    """A dead letter, and what is to become of it. Times are microseconds since 1970 UTC.
+
+    Of one that is pending, `broker` is an identity, `died_us` when the event was stored, and `since_us` how long it was
+    tried (`Delivery.tried_us`).
+    """
 
     id: int = 0  # grows with time; 0 before it is stored
     state: DeadLetterState = DeadLetterState.SENDING
@@ -155,7 +227,7 @@ class StoredDeadLetter(DeadLetter):
         return cls(**{field.name: getattr(given_up, field.name) for field in fields(DeadLetter)})
 
 
-_ATTRIBUTES: Final = tuple(one.name for one in fields(StoredDeadLetter) if one.name not in ("id", "event"))
+_ATTRIBUTES: Final = tuple(one.name for one in fields(StoredDeadLetter) if one.name not in ("id", "event", "pending"))
 """Each has a column."""
 _COLUMNS: Final = ", ".join("event_offset" if name == "offset" else name for name in _ATTRIBUTES)
 _INSERT: Final = (
@@ -185,6 +257,8 @@ class DeadLetterSummary:
     event_id: str
     type: str
     bytes: int
+    failures: int
+    due_us: int
 
 
 _SUMMARIES: Final = f"SELECT {', '.join(one.name for one in fields(DeadLetterSummary))} FROM letters"
@@ -192,15 +266,50 @@ _SUMMARIES: Final = f"SELECT {', '.join(one.name for one in fields(DeadLetterSum
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """How full the store is; `kept` of the dead letters wait for a person."""
+    """How full the store is; `kept` of the dead letters wait for a person, and `pending` events for their time."""
 
     count: int
     bytes: int
     kept: int
+    pending: int = 0
+    pending_bytes: int = 0
 
-    @property
-    def full(self) -> bool:
-        return self.count >= limits.DEADLETTERS_MAX or self.bytes >= limits.DEADLETTERS_BYTES_MAX
+    def of(self, part: StorePart) -> tuple[int, int]:
+        """How many there are in a part, and the bytes of their events."""
+        return (self.pending, self.pending_bytes) if part is StorePart.PENDING else (self.count, self.bytes)
+
+    def is_full(self, part: StorePart) -> bool:
+        (count, size_bytes), (count_max, bytes_max) = self.of(part), part.bounds
+        return count >= count_max or size_bytes >= bytes_max
+
+
+@dataclass(frozen=True, slots=True)
+class DuePending:
+    """A row of an event that waits for its time, without the event; it was tried for so long (`Delivery.tried_us`)."""
+
+    id: int
+    position: int
+    partition: int
+    offset: int
+    failures: int
+    tried_us: int
+    due_us: int
+
+
+_PENDING: Final = f"""
+SELECT id, position, partition, event_offset, failures, since_us, due_us FROM letters
+WHERE target = ? AND {WAITING} ORDER BY due_us, id LIMIT ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A pending event that does not wait any more."""
+
+    id: int
+    target: int
+    partition: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +366,14 @@ class DeadLetterReader:
         (found,) = self._connection.execute("SELECT max(id) FROM letters").fetchone()
         return int(found or 0)
 
+    def first_pending(self) -> dict[int, int]:
+        """When the first of the events is due that wait for their time, by target."""
+        return dict(self._connection.execute(_FIRST_PENDING).fetchall())
+
+    def pending(self, target: int, limit: int) -> list[DuePending]:
+        """Those of a target, the first due first; among equals in the order in which they came."""
+        return [DuePending(*row) for row in self._connection.execute(_PENDING, (target, limit))]
+
     def get(self, id_: int) -> StoredDeadLetter | None:
         found = self._connection.execute(f"{_STORED} WHERE id = ?", (id_,)).fetchone()
         return _stored(found) if found else None
@@ -265,8 +382,9 @@ class DeadLetterReader:
 class DeadLetterStore(StoreFile):
     """The file, for its owner. Blocking; one thread at a time.
 
-    `held` counts dead letters by namespace, `held_bytes` the bytes of their events, as the last transaction left them;
-    other threads may read both. No other dispatcher's dead letters have an id of this `shard`.
+    `held` counts dead letters by namespace, `held_bytes` the bytes of their events, as the last transaction left them,
+    and `pending_held` what waits for its time; other threads may read them. No other dispatcher's dead letters have an
+    id of this `shard`.
     """
 
     def __init__(self, path: Path, shard: Shard = WHOLE, committer: Committer | None = None) -> None:
@@ -276,9 +394,26 @@ class DeadLetterStore(StoreFile):
         self._count()
 
     def _count(self) -> None:
-        rows = self._connection.execute(_HELD).fetchall()
-        self.held = Counter({namespace: count for namespace, count, _ in rows})
-        self.held_bytes = Counter({namespace: size_bytes for namespace, _, size_bytes in rows})
+        self.held, self.held_bytes = self._held_of(DEAD)
+        self.pending_held, self.pending_held_bytes = self._held_of(WAITING)
+
+    def _held_of(self, where: str) -> tuple[Counter[str], Counter[str]]:
+        held, held_bytes = Counter[str](), Counter[str]()
+        for trigger, count, size_bytes in self._connection.execute(_HELD.format(where)):
+            held[namespace_of(trigger)] += count
+            held_bytes[namespace_of(trigger)] += size_bytes
+        return held, held_bytes
+
+    def held_of(self, part: StorePart, namespace: str) -> tuple[int, int]:
+        """How many a namespace has in a part, and the bytes of their events. For any thread."""
+        if part is StorePart.PENDING:
+            return self.pending_held[namespace], self.pending_held_bytes[namespace]
+        return self.held[namespace], self.held_bytes[namespace]
+
+    def _add(self, state: str, trigger: str, count: int, size_bytes: int) -> None:
+        is_pending, namespace = state == DeadLetterState.PENDING, namespace_of(trigger)
+        (self.pending_held if is_pending else self.held)[namespace] += count
+        (self.pending_held_bytes if is_pending else self.held_bytes)[namespace] += size_bytes
 
     @property
     def last_id(self) -> int:
@@ -316,7 +451,7 @@ class DeadLetterStore(StoreFile):
         self._count()
 
     def totals(self) -> Totals:
-        return Totals(*self._connection.execute("SELECT count, bytes, kept FROM totals").fetchone())
+        return Totals(*self._connection.execute(_TOTALS).fetchone())
 
     def apply(self, new: Sequence[StoredDeadLetter], gone: Sequence[Ended], changed: Sequence[Reschedule]) -> int:
         """One transaction: dead letters that go away, that are tried again, and as many new ones as there is room for.
@@ -325,10 +460,10 @@ class DeadLetterStore(StoreFile):
         under way holds, whatever came of the attempt.
         """
         run, many = self._connection.execute, self._connection.executemany
-        more, more_bytes = Counter[str](), Counter[str]()
+        held: list[tuple[str, str, int, int]] = []
         with self._transaction():
             for one in gone:
-                _take_off(run(f"{_DELETE} AND state = ? RETURNING {_GONE}", (one.id, one.began)), more, more_bytes)
+                held += _taken_off(run(f"{_DELETE} AND state = ? RETURNING {_GONE}", (one.id, one.began)))
             many(
                 "UPDATE letters SET state = ?, failures = ?, since_us = ?, due_us = ?, problem = ?"
                 " WHERE id = ? AND state = ?",
@@ -336,17 +471,21 @@ class DeadLetterStore(StoreFile):
             )
             taken = 0
             for dead_letter in new:
-                if self.totals().full:
+                if self.totals().is_full(StorePart.of(dead_letter.state)):
                     break
+                if dead_letter.pending:  # it takes the place of what waited, its row of the outbox too
+                    before = run(f"{_DELETE} AND state = 'pending' RETURNING {_GONE}, position", (dead_letter.pending,))
+                    for *row, position in before.fetchall():
+                        held += _taken_off([tuple(row)])
+                        dead_letter = replace(dead_letter, position=position)
                 raw = _encode_event(dead_letter.event)
                 row = run(_INSERT, (self._shard.next_id(self.last_id), *_row(dead_letter, len(raw))))
                 if row.rowcount:  # else: it was there already
                     run("INSERT INTO events VALUES (?, ?)", (row.lastrowid, raw))
-                    more[namespace_of(dead_letter.trigger)] += 1
-                    more_bytes[namespace_of(dead_letter.trigger)] += len(raw)
+                    held.append((dead_letter.state, dead_letter.trigger, 1, len(raw)))
                 taken += 1
-        self.held.update(more)
-        self.held_bytes.update(more_bytes)
+        for change in held:
+            self._add(*change)
         return taken
 
     def resume(self, now_us: int) -> None:
@@ -366,7 +505,7 @@ class DeadLetterStore(StoreFile):
 
     def waiting(self) -> dict[SendQueue, int]:
         """Queues with dead letters to send, and when the first one of each is due."""
-        rows = self._connection.execute(_WAITING).fetchall()
+        rows = self._connection.execute(_QUEUES).fetchall()
         return {SendQueue(target, DeadLetterState(state)): due_us for target, state, due_us in rows}
 
     def due(self, queue: SendQueue, now_us: int, limit: int, *, but: Collection[int] = ()) -> list[StoredDeadLetter]:
@@ -386,7 +525,7 @@ class DeadLetterStore(StoreFile):
         count, last_us = 0, dict[int, int]()
         with self._transaction():
             for id_ in ids:
-                found = run("SELECT target FROM letters WHERE id = ? AND state != 'redriving'", (id_,)).fetchone()
+                found = run(_REDRIVABLE, (id_,)).fetchone()
                 if found is None:
                     continue
                 target = found[0] if to is None else to.id
@@ -406,21 +545,28 @@ class DeadLetterStore(StoreFile):
 
     def discard(self, ids: Iterable[int]) -> int:
         """Forget dead letters; returns how many there were."""
-        run = self._connection.execute
-        more, more_bytes = Counter[str](), Counter[str]()
+        return len(self._forget(ids, DEAD))
+
+    def cancel(self, ids: Iterable[int]) -> list[Cancelled]:
+        """Forget events that wait for their time; returns those that there were."""
+        return [Cancelled(*row) for row in self._forget(ids, WAITING)]
+
+    def _forget(self, ids: Iterable[int], where: str) -> list[tuple[Any, ...]]:
+        run, held, gone = self._connection.execute, list[tuple[str, str, int, int]](), list[tuple[Any, ...]]()
         with self._transaction():
             for id_ in ids:
-                _take_off(run(f"{_DELETE} RETURNING {_GONE}", (id_,)), more, more_bytes)
-        self.held.update(more)
-        self.held_bytes.update(more_bytes)
-        return -more.total()
+                found = run(f"{_DELETE} AND {where} RETURNING id, target, partition, event_offset, {_GONE}", (id_,))
+                for id_, target, partition, offset, *row in found.fetchall():
+                    gone.append((id_, target, partition, offset))
+                    held += _taken_off([tuple(row)])
+        for change in held:
+            self._add(*change)
+        return gone
 
 
-def _take_off(gone: Iterable[tuple[str, int]], held: Counter[str], held_bytes: Counter[str]) -> None:
-    """Takes rows of _GONE off what namespaces have."""
-    for trigger, size_bytes in gone:
-        held[namespace_of(trigger)] -= 1
-        held_bytes[namespace_of(trigger)] -= size_bytes
+def _taken_off(gone: Iterable[tuple[Any, ...]]) -> list[tuple[str, str, int, int]]:
+    """What rows of _GONE take off what namespaces have."""
+    return [(state, trigger, -1, -size_bytes) for trigger, size_bytes, state in gone]
 
 
 def _row(dead_letter: StoredDeadLetter, size_bytes: int) -> tuple[object, ...]:

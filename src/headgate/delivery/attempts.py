@@ -12,15 +12,16 @@ from functools import partial
 from typing import Final, Protocol
 
 from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMessage, Recipient
-from headgate.delivery.events import EventGoneError, Events, SharedEvent, batched, load_or_none
+from headgate.delivery.events import EventGoneError, Events, SharedEvent, batched
 from headgate.delivery.given_up import CODE_FILTER_ERROR, DeadLetterQueue, give_up
-from headgate.delivery.lifecycle import Attempt, Delivery
+from headgate.delivery.lifecycle import QUEUED, Attempt, Delivery
 from headgate.delivery.permits import PermitCounts, Permits
 from headgate.delivery.recent import Recent
 from headgate.delivery.retry import UNSENT, Fate, Outcome, judge, left_s
 from headgate.delivery.targets import TargetState
 from headgate.delivery.verdicts import FinalCheck
 from headgate.event.hops import hops_of
+from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
 from headgate_api import limits
@@ -44,6 +45,25 @@ class DeliveryOwner(Protocol):
     def changed(self, state: TargetState) -> None: ...
 
 
+class PendingEvents(Protocol):
+    """Where events are that wait for their time: `deadletters/pending.py`."""
+
+    def has_room(self, target: Target) -> bool:
+        """Whether an event of a trigger would be taken now."""
+
+    def put(self, target: Target, delivery: Delivery, event: SharedEvent, due_us: int) -> Coroutine[None, None, None]:
+        """Keep an event until a time: it takes its place at once, and what comes back ends when it is on disk."""
+
+    async def load(self, id_: int) -> SharedEvent:
+        """The event of one. Raises EventGoneError when it was cancelled."""
+
+    def tried(self, delivery: Delivery) -> None:
+        """An attempt has failed, and another one follows."""
+
+    def ended(self, target: int, delivery: Delivery) -> None:
+        """The delivery has ended: it is not kept any more."""
+
+
 class Attempts:
     """The attempts of all targets. Lives on one event loop."""
 
@@ -55,12 +75,14 @@ class Attempts:
         final_check: FinalCheck,
         dead_letters: DeadLetterQueue,
         counts: PermitCounts,
+        pending: PendingEvents | None = None,
     ) -> None:
         self._owner = owner
         self._events = events
         self._service = service
         self._final_check = final_check
         self._dead_letters = dead_letters
+        self._pending = pending
         self._clock = service.clocks.now
         self._clock_us = service.clocks.now_us
         self._loop = asyncio.get_running_loop()
@@ -124,6 +146,8 @@ class Attempts:
             first = queue[0]
             if attempt is not None and (len(attempt.deliveries) >= size_max or first.alone):
                 break
+            if not (first.pending or first.failures) and self._is_too_early(state, first):
+                continue
             if first.key is None and rules.ordered and not is_batch and not self._takes_key(state, first):
                 return True
             if first.due_us and self._is_early(state, first):
@@ -170,9 +194,12 @@ class Attempts:
         return False
 
     async def _read_key(self, state: TargetState, delivery: Delivery) -> None:
-        event = await load_or_none(self._events, delivery.partition, delivery.offset)
+        try:
+            event: SharedEvent | None = await self._load(delivery)
+        except EventGoneError:
+            event = None
         if event is None or state.gone:
-            self._owner.end(state, delivery, "gone" if event else "lost")
+            self._owner.end(state, delivery, "gone" if event else _missing(delivery))
         else:
             state.deliveries.key_read(delivery, event.key)
         self.pump(state)
@@ -265,9 +292,11 @@ class Attempts:
         size_bytes = 0
         for index, delivery in enumerate(chosen):
             try:
-                event = self._at_hand(delivery) or await self._events.load(delivery.partition, delivery.offset)
+                event = self._at_hand(delivery) or await self._load(delivery)
             except EventGoneError:
-                self._owner.end(state, delivery, "lost")
+                self._owner.end(state, delivery, _missing(delivery))
+                continue
+            if not (delivery.pending or delivery.failures) and self._puts_off(state, delivery, event):
                 continue
             # Base64 and escapes make it longer.
             if members and size_bytes + event.size_bytes > limits.BATCH_BYTES_MAX // 2:
@@ -294,12 +323,51 @@ class Attempts:
 
     def _at_hand(self, delivery: Delivery) -> SharedEvent | None:
         """The event of a delivery where that takes no waiting. Raises EventGoneError."""
+        if delivery.pending:
+            return None  # its store is asked: it may have been cancelled
         event = self._events.kept(delivery.partition, delivery.offset)
         if event is None and delivery.position >= self.warm_from:
             event = self._events.recent(delivery.partition, delivery.offset)
             if event is not None:
                 metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
         return event
+
+    async def _load(self, delivery: Delivery) -> SharedEvent:
+        """The event of a delivery, perhaps from the disk. Raises EventGoneError."""
+        if delivery.pending:
+            assert self._pending is not None, "it came from there"
+            return await self._pending.load(delivery.pending)
+        return await self._events.load(delivery.partition, delivery.offset)
+
+    # --- what is too early ----------------------------------------------------------------------------
+
+    def _is_too_early(self, state: TargetState, first: Delivery) -> bool:
+        """Whether the first delivery is not to go out yet, as far as that is known at once; it has left the queue."""
+        try:
+            event = self._at_hand(first)
+        except EventGoneError:
+            return False  # its end is said where it would start
+        return event is not None and self._puts_off(state, first, event)
+
+    def _puts_off(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> bool:
+        """Whether a delivery is too early: the store of pending events gets it, or it is looked at again soon."""
+        due_us = self._final_check.waits_until(state.target, delivery, event)
+        if not due_us or self._pending is None:
+            return False
+        if self._pending.has_room(state.target):
+            state.deliveries.put_off(delivery)
+            self.spawn(self._put_off(state, delivery, self._pending.put(state.target, delivery, event, due_us)))
+        elif delivery.state is QUEUED:
+            self._pause(state, [state.deliveries.not_due()], limits.DEADLETTER_RETRY_S)
+        else:
+            state.deliveries.back_off(delivery)
+            self._pause(state, [delivery], limits.DEADLETTER_RETRY_S)
+        return True
+
+    async def _put_off(self, state: TargetState, delivery: Delivery, stored: Coroutine[None, None, None]) -> None:
+        await stored
+        self._owner.end(state, delivery, "gone" if state.gone else "pending")
+        self._owner.has_room(state)
 
     def _heard(self, state: TargetState, delivery: Delivery, event: SharedEvent, outcome: Outcome) -> None:
         """What an attempt says of the target's speed, whatever becomes of the event."""
@@ -377,6 +445,8 @@ class Attempts:
         for delivery in deliveries:
             state.deliveries.back_off(delivery)
             delivery.due_us = due_us
+            if delivery.pending and self._pending is not None:
+                self._pending.tried(delivery)
         self._pause(state, deliveries, pause_s)
         self._owner.changed(state)
 
@@ -416,6 +486,11 @@ class Attempts:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         tell_failure(task, "a delivery's task failed")
+
+
+def _missing(delivery: Delivery) -> str:
+    """How a delivery ends whose event is not there."""
+    return "cancelled" if delivery.pending else "lost"
 
 
 def _message(to: Recipient, members: Members) -> OutgoingMessage:

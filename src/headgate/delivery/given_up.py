@@ -38,6 +38,7 @@ class DeadLetter:
     data: bytes  # first bytes of the last answer, or words
     attempts: int
     sink: str = ""  # where it goes when its trigger is gone; empty when nowhere
+    pending: int = 0  # the id of the pending event whose place it takes; 0 for none
 
 
 class DeadLetterQueue(Protocol):
@@ -75,6 +76,7 @@ async def give_up(
         data=(outcome.body or words)[: limits.ERROR_BODY_BYTES_MAX],
         attempts=delivery.failures,
         sink=target.delivery.dead_letter_uri or "",
+        pending=delivery.pending,
     )
     await queue.put(given_up)
     return "dead_lettered"

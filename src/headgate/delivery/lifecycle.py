@@ -10,8 +10,9 @@
                  +--KEY_READ-- READING_KEY     <-READ_KEY--- QUEUED
 
 A delivery can END in any state but ENDED: its target may be deleted, its event may be gone. EXPIRING ones have been
-taken out of the queue because they are too old; how they end is being decided. What counts deliveries and attempts is
-counted here, where they move, and nowhere else.
+taken out of the queue because they are too old; how they end is being decided. PUT_OFF ones are too early; they end
+once the store of pending events has them. What counts deliveries and attempts is counted here, where they move, and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class DeliveryState(IntEnum):
     IN_FLIGHT = 3
     BACKING_OFF = 4
     EXPIRING = 5
-    ENDED = 6
+    PUT_OFF = 6
+    ENDED = 7
 
 
 class DeliveryEvent(IntEnum):
@@ -85,12 +87,15 @@ class DeliveryEvent(IntEnum):
     NOT_DUE = 7
     DUE = 8
     EXPIRE = 9
-    END = 10
+    PUT_OFF = 10
+    END = 11
 
 
 # Members of an enum are looked up by a descriptor; names of the module are not.
-QUEUED, READING_KEY, WAITING_FOR_KEY, IN_FLIGHT, BACKING_OFF, EXPIRING, ENDED = DeliveryState
-_READ_KEY, _KEY_READ, _KEY_TAKEN, _KEY_FREE, _START, _RETURN, _FAIL, _NOT_DUE, _DUE, _EXPIRE, _END = DeliveryEvent
+QUEUED, READING_KEY, WAITING_FOR_KEY, IN_FLIGHT, BACKING_OFF, EXPIRING, PUT_OFF, ENDED = DeliveryState
+_READ_KEY, _KEY_READ, _KEY_TAKEN, _KEY_FREE, _START, _RETURN, _FAIL, _NOT_DUE, _DUE, _EXPIRE, _PUT_OFF, _END = (
+    DeliveryEvent
+)
 
 TRANSITIONS: Final[dict[tuple[DeliveryState, DeliveryEvent], DeliveryState]] = {
     (QUEUED, _START): IN_FLIGHT,
@@ -98,6 +103,7 @@ TRANSITIONS: Final[dict[tuple[DeliveryState, DeliveryEvent], DeliveryState]] = {
     (QUEUED, _READ_KEY): READING_KEY,
     (QUEUED, _KEY_TAKEN): WAITING_FOR_KEY,
     (QUEUED, _EXPIRE): EXPIRING,
+    (QUEUED, _PUT_OFF): PUT_OFF,
     (QUEUED, _END): ENDED,
     (READING_KEY, _KEY_READ): QUEUED,
     (READING_KEY, _KEY_TAKEN): WAITING_FOR_KEY,
@@ -106,10 +112,12 @@ TRANSITIONS: Final[dict[tuple[DeliveryState, DeliveryEvent], DeliveryState]] = {
     (WAITING_FOR_KEY, _END): ENDED,
     (IN_FLIGHT, _RETURN): QUEUED,
     (IN_FLIGHT, _FAIL): BACKING_OFF,
+    (IN_FLIGHT, _PUT_OFF): PUT_OFF,
     (IN_FLIGHT, _END): ENDED,
     (BACKING_OFF, _DUE): QUEUED,
     (BACKING_OFF, _END): ENDED,
     (EXPIRING, _END): ENDED,
+    (PUT_OFF, _END): ENDED,
 }
 
 _NEXT: Final = tuple(tuple(TRANSITIONS.get((state, event)) for state in DeliveryState) for event in DeliveryEvent)
@@ -124,7 +132,7 @@ class TransitionError(AssertionError):
 class Delivery:
     """One event on its way to one target."""
 
-    position: int  # of its outbox row: the identity
+    position: int  # the identity: of its outbox row; of one that was pending its id, below 0
     partition: int
     offset: int
     verdict: int
@@ -136,6 +144,7 @@ class Delivery:
     key: str | None = None  # the partition key that it has, or waits for, at an ordered target
     alone: bool = False  # it goes out in a batch of its own: another one with it was refused
     started_at: float = 0.0  # start of the last attempt, monotonic seconds
+    pending: int = 0  # the id of the pending event that it delivers; 0 for a row of the outbox
 
     def fail(self, now: float) -> None:
         self.failures += 1
@@ -173,6 +182,7 @@ class TargetDeliveries:
     queue: deque[Delivery] = field(default_factory=deque)  # those that may start, in order
     attempts: dict[Attempt, None] = field(default_factory=dict)  # those that have begun and not ended, in order
     tried: dict[int, Delivery] = field(default_factory=dict)  # those of `live` that have failed
+    pending: int = 0  # how many of `live` were pending
     _counts: list[int] = field(default_factory=lambda: [0] * len(DeliveryState))
     _keys: KeyQueues[Delivery] = field(default_factory=KeyQueues)
 
@@ -197,6 +207,7 @@ class TargetDeliveries:
 
     def arrive(self, delivery: Delivery) -> None:
         self.live[delivery.position] = delivery
+        self.pending += delivery.pending > 0
         if delivery.failures:
             self.tried[delivery.position] = delivery
         self.queue.append(delivery)
@@ -207,6 +218,7 @@ class TargetDeliveries:
         before = delivery.state
         self._move(delivery, _END)
         del self.live[delivery.position]
+        self.pending -= delivery.pending > 0
         if delivery.failures:
             self.tried.pop(delivery.position, None)
         if before is QUEUED:
@@ -237,6 +249,12 @@ class TargetDeliveries:
         """Deliveries of an attempt, in order, come to the front of the queue."""
         for delivery in reversed([*deliveries]):
             self._requeue(delivery, _RETURN)
+
+    def put_off(self, delivery: Delivery) -> None:
+        """It is too early: the first of the queue, or one of an attempt."""
+        if delivery.state is QUEUED:
+            self.queue.popleft()
+        self._move(delivery, _PUT_OFF)
 
     # --- pauses ---------------------------------------------------------------------------------------
 
@@ -295,9 +313,9 @@ class TargetDeliveries:
 
     def expire(self, position: int) -> list[Delivery]:
         """Take those below an outbox position out of the queue; the caller decides how they end."""
-        expired = [delivery for delivery in self.queue if delivery.position < position]
+        expired = [delivery for delivery in self.queue if 0 <= delivery.position < position]
         if expired:
-            self.queue = deque(delivery for delivery in self.queue if delivery.position >= position)
+            self.queue = deque(one for one in self.queue if not 0 <= one.position < position)
         for delivery in expired:
             self._move(delivery, _EXPIRE)
         return expired

@@ -11,14 +11,14 @@ import asyncio
 import contextlib
 import heapq
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Container, Iterator
+from collections.abc import Awaitable, Callable, Collection, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
 
 from headgate.delivery.attempt_service import AttemptService
-from headgate.delivery.attempts import Attempts
+from headgate.delivery.attempts import Attempts, PendingEvents
 from headgate.delivery.cursors import CursorChange, TargetCursor
 from headgate.delivery.events import EventGoneError, Events
 from headgate.delivery.given_up import DeadLetterQueue
@@ -37,8 +37,13 @@ from headgate.outbox.writer import OutboxChunk
 from headgate_api import limits
 from headgate_api.errors import HeadgateError
 
-_RESULTS: Final = ("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered", "expired")
-"""`failed` and `dead_lettered`: no retries are left, or none would help; a `failed` one has no dead-letter sink."""
+_RESULTS: Final = (
+    *("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered", "expired"),
+    *("pending", "cancelled"),
+)
+"""`failed` and `dead_lettered`: no retries are left, or none would help; a `failed` one has no dead-letter sink.
+
+`pending`: put off until its time; what is delivered then, or `cancelled` before, is counted once more."""
 _ENDED: Final = {result: metrics.DELIVERIES.labels(result) for result in _RESULTS}
 _FILTER_ERRORS: Final = metrics.FILTERED.labels("error")
 _MATCHES: Final = {int(verdict): metrics.MATCHES.labels(verdict.name.lower()) for verdict in Verdict}
@@ -72,6 +77,7 @@ class Scheduler:
         service: AttemptService,
         final_check: FinalCheck,
         dead_letters: DeadLetterQueue,
+        pending: PendingEvents | None = None,
         sharers: int = 1,
     ) -> None:
         self._listener = listener
@@ -81,7 +87,8 @@ class Scheduler:
         self._journal = service.journal
         self._subscribers = service.subscribers
         self._loop = asyncio.get_running_loop()
-        self._attempts = Attempts(self, events, service, final_check, dead_letters, PermitCounts(sharers))
+        self._attempts = Attempts(self, events, service, final_check, dead_letters, PermitCounts(sharers), pending)
+        self._pending = pending
         self._live_max = limits.DELIVERIES_LIVE_MAX // sharers
         self._table = RoutingTable.of(0, -1, {}, ())
         self._states: dict[int, TargetState] = {}
@@ -275,11 +282,33 @@ class Scheduler:
         self.live_count += 1
         self._dirty.add(state)
 
+    def release(self, target: int, deliveries: Sequence[Delivery]) -> None:
+        """The time of events has come that waited for it; there is `room_for_pending`."""
+        state = self._states.get(target) or self._meet(target)
+        assert state is not None, "its trigger has room"
+        for delivery in deliveries:
+            self._enqueue(state, delivery)
+        self._attempts.pump(state)
+
+    def room_for_pending(self, target: int) -> int:
+        """How many events of a trigger may be released now; a paused one has no use for them."""
+        state, known = self._states.get(target), self._table.targets.get(target)
+        if known is None or known.paused or self.live_count >= self._live_max:
+            return 0
+        return limits.PENDING_RELEASED_MAX - (state.deliveries.pending if state is not None else 0)
+
+    def dropped(self, target: int, partition: int, offset: int, result: str) -> None:
+        """An event that waited for its time does not any more: `cancelled`, or `gone` with its trigger."""
+        _ENDED[result].inc()
+        self._journal.end(partition, offset, target, result)
+
     # --- deliveries out -------------------------------------------------------------------------------
 
     def end(self, state: TargetState, delivery: Delivery, result: str) -> None:
         """The one place where a delivery ends; `result` is one of `_RESULTS`."""
         state.deliveries.end(delivery)
+        if delivery.pending and self._pending is not None:
+            self._pending.ended(state.target.id, delivery)
         if not state.deliveries.live:
             self.behind.discard(state)
         self.live_count -= 1
@@ -289,7 +318,7 @@ class Scheduler:
     def _count(self, state: TargetState, delivery: Delivery, result: str) -> None:
         _ENDED[result].inc()
         state.counts.end(result, self._loop.time())
-        if result == "delivered":
+        if result in {"delivered", "pending"}:
             return
         if result in GIVEN_UP:
             state.given_up.inc()

@@ -118,7 +118,8 @@ class TargetState:
 
     @property
     def oldest(self) -> Delivery | None:
-        return next(iter(self.deliveries.live.values()), None)
+        """The oldest row of the outbox; what was pending is old by intention."""
+        return next((one for one in self.deliveries.live.values() if not one.pending), None)
 
     @property
     def startable(self) -> bool:
@@ -135,11 +136,14 @@ class TargetState:
         return len(deliveries.attempts) < rules.parallelism
 
     def cursor(self) -> TargetCursor | None:
-        """What a restart must know; None when everything has ended."""
+        """What a restart must know; None when everything has ended. What was pending is in its own store."""
         lag, live = self.lag, self.deliveries.live
+        if self.deliveries.pending:
+            live = {position: one for position, one in live.items() if not one.pending}
         if lag is None and not live:
             return None
-        retries = tuple(delivery.tried() for _, delivery in sorted(self.deliveries.tried.items()))
+        tried = sorted(self.deliveries.tried.items())
+        retries = tuple(delivery.tried() for _, delivery in tried if not delivery.pending)
         if lag is None:
             return TargetCursor(self.target.id, None, tuple(sorted(live)), retries)
         pending = tuple(sorted(live.keys() | lag.unread))

@@ -17,7 +17,7 @@ from headgate.filter.cel.transform import apply_transform
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.objects.kinds.routing import Target, TargetReport
 from headgate.observe import metrics
-from headgate_api.event.attributes import EXPIRY_TIME, expiry_us
+from headgate_api.event.attributes import DELIVERY_TIME, EXPIRY_TIME, delivery_us, expiry_us
 from headgate_api.event.names import path_of
 
 _FILTERED: Final = {
@@ -29,6 +29,16 @@ _FILTERED: Final = {
 }
 _CHARACTER_BYTES_MAX: Final = 4
 _log = structlog.get_logger(__name__)
+
+
+def sent_from_us(target: Target, event: SharedEvent) -> int:
+    """When an event is to be sent at the earliest, by its `deliverytime` and the target's `delay`; 0 for at once."""
+    delay_us = target.delivery.delay_us
+    at_us = event.append_time_us + delay_us if delay_us else 0
+    if DELIVERY_TIME in event.event.extensions:
+        at_us = max(at_us, delivery_us(event.event) or 0)
+    return at_us
+
 
 Judge = Callable[[str, SharedEvent], FilterOutcome]
 """Evaluates canonical CEL text on an event; never raises."""
@@ -170,13 +180,25 @@ class FinalCheck:
         ceiling = target.filter.ceiling
         return not ceiling or self.judge_filter(ceiling, event).kind is OutcomeKind.TRUE
 
+    def waits_until(self, target: Target, delivery: Delivery, event: SharedEvent) -> int:
+        """Until when an event that the target wants is too early, microseconds since 1970 UTC; 0 when it is not."""
+        at_us = sent_from_us(target, event)
+        if not at_us or at_us <= self._clock_us() or event.broker != target.broker:
+            return 0
+        is_wanted = delivery.verdict == Verdict.MATCH or self._takes(target, event)
+        is_wanted = is_wanted and self.is_below_ceiling(target, event)
+        return at_us if is_wanted else 0
+
+    def _takes(self, target: Target, event: SharedEvent) -> bool:
+        return self.judge_filter(target.filter.cel, event).kind is OutcomeKind.TRUE
+
     def lateness(self, target: Target, event: SharedEvent) -> str:
         """Why it is too late to hand an event out, by its `expirytime` or the target's `ttl`; empty while it is not."""
         ttl_us, expires_us = target.delivery.ttl_us, expiry_us(event.event)
         if ttl_us is None and expires_us is None:
             return ""
         now_us = self._clock_us()
-        if ttl_us is not None and event.append_time_us + ttl_us <= now_us:
+        if ttl_us is not None and max(event.append_time_us, sent_from_us(target, event)) + ttl_us <= now_us:
             return f"not delivered within {ttl_us / 1e6:g} s (delivery.ttl)"
         if expires_us is not None and expires_us <= now_us:
             return f"not delivered before its expirytime, {event.event.extensions[EXPIRY_TIME]}"

@@ -26,14 +26,14 @@ from headgate.observe.metrics import (
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 from headgate.shares import FairPlaces, FairThreads
 from headgate_api.errors import HeadgateError
-from headgate_api.event.attributes import EXPIRY_TIME, expiry_us
+from headgate_api.event.attributes import DELIVERY_TIME, EXPIRY_TIME, delivery_us, expiry_us
 from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.model import Event, may_have_extension
 from headgate_api.event.names import namespace_of, path_of
-from headgate_api.limits import DECODE_WAITING_BYTES_MAX, PUBLISH_EVENTS_MAX
+from headgate_api.limits import DECODE_WAITING_BYTES_MAX, PENDING_SECONDS_MAX, PUBLISH_EVENTS_MAX
 from headgate_api.objects.errors import UnknownBrokerError
 
-_CHECKED: Final = frozenset({*ATTRIBUTES, EXPIRY_TIME})
+_CHECKED: Final = frozenset({*ATTRIBUTES, EXPIRY_TIME, DELIVERY_TIME})
 """Extensions that mean something to the broker."""
 NO_TRACE: Final[Mapping[str, str]] = {}
 
@@ -212,7 +212,7 @@ def count_refusal(error: HeadgateError) -> None:
 
 def _refuse_wrong(events: Sequence[Event]) -> None:
     for index, event in enumerate(events):
-        if (error := forgery(event) or _wrong_expiry(event)) is not None:
+        if (error := forgery(event) or _wrong_expiry(event) or _wrong_delivery(event)) is not None:
             raise error if len(events) == 1 else error.at(index)
 
 
@@ -222,3 +222,21 @@ def _wrong_expiry(event: Event) -> EventError | None:
         return None
     hint = "until when the event is of use, such as 2026-03-04T05:06:07Z"
     return EventError("is no timestamp (RFC 3339)", attribute=EXPIRY_TIME, hint=hint)
+
+
+def _wrong_delivery(event: Event) -> EventError | None:
+    """An event that is to wait says until when, and not for longer than the store of pending events keeps it."""
+    if DELIVERY_TIME not in event.extensions:
+        return None
+    due_us, expires_us = delivery_us(event), expiry_us(event)
+    if due_us is None:
+        problem, hint = "is no timestamp (RFC 3339)", "when the event is to be delivered, such as 2026-03-04T05:06:07Z"
+    elif due_us > time.time_ns() // 1_000 + PENDING_SECONDS_MAX * 1_000_000:
+        problem = f"is more than {PENDING_SECONDS_MAX // 86_400} days from now"
+        hint = "publish the event later; without deliverytime it is delivered at once"
+    elif expires_us is not None and expires_us <= due_us:
+        problem = f"is not before {EXPIRY_TIME}: nobody would get the event"
+        hint = f"give it an earlier {DELIVERY_TIME}, or a later {EXPIRY_TIME}"
+    else:
+        return None
+    return EventError(problem, attribute=DELIVERY_TIME, hint=hint)

@@ -219,7 +219,7 @@ class Unfinished:
 
 
 class KeptDeadLetter(msgspec.Struct, frozen=True):
-    """A dead letter that is kept; see `StoredDeadLetter`."""
+    """A dead letter that is kept, or a pending event; see `StoredDeadLetter`."""
 
     id: int
     state: str
@@ -230,6 +230,7 @@ class KeptDeadLetter(msgspec.Struct, frozen=True):
     attempts: int
     sink: str
     problem: str
+    due_us: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.deadletters.store import DeadLetterState
 from headgate.delivery.journal import JournalEntry, Origin
 from headgate.filter.tools.trace import Trace
 from headgate.inspect.find import FoundEvent, KeptDeadLetter, SearchResult, time_text
@@ -28,9 +29,9 @@ _ORIGINS = {
 class TimelineEntry(msgspec.Struct, frozen=True, omit_defaults=True, rename={"dead_letter": "deadLetter"}):
     """Something that happened to an event; `says` has it as a sentence.
 
-    `what` is `stored`, `matched`, `attempt`, `ended`, `dead-letter`, or `related` for an event of the same tree. Kind
-    and name are of the trigger or subscription, where there is one. `attempt` is from 1, `result` how a delivery ended,
-    `dead_letter` an id. `event` has id, source, type, hops and place of a related event.
+    `what` is `stored`, `matched`, `attempt`, `ended`, `pending`, `dead-letter`, or `related` for an event of the same
+    tree. Kind and name are of the trigger or subscription, where there is one. `attempt` is from 1, `result` how a
+    delivery ended, `dead_letter` an id. `event` has id, source, type, hops and place of a related event.
     """
 
     time: str
@@ -85,7 +86,10 @@ def _matched(match: MatchTrace) -> Iterator[_Timed]:
     for entry in match.attempts:
         yield _attempt(entry, kind, name)
     letter = match.dead_letter
-    if letter is not None:
+    if letter is not None and letter.state == DeadLetterState.PENDING:
+        says = f"pending event {letter.id}, waits until {time_text(letter.due_us)}"
+        yield _at(matched_us, "pending", says, kind, name)
+    elif letter is not None:
         says = f"dead letter {letter.id} ({letter.reason}), {letter.state}"
         yield _at(letter.died_us, "dead-letter", says, kind, name, reason=letter.reason, dead_letter=letter.id)
 
@@ -245,10 +249,19 @@ def _match(match: MatchTrace) -> JsonObject:
             kind=key and key.kind,
             name=key and key.path,
             attempts=list(map(_entry, match.attempts)),
-            deadLetter=match.dead_letter and _dead_letter(match.dead_letter),
+            **_kept(match.dead_letter),
             subscription=pull and {"state": pull.state} | _given(deliveries=pull.deliveries, consumer=pull.consumer),
         ),
     }
+
+
+def _kept(one: KeptDeadLetter | None) -> JsonObject:
+    """What is kept of it: a dead letter, or that it waits for its time."""
+    if one is None:
+        return {}
+    if one.state == DeadLetterState.PENDING:
+        return {"pending": {"id": one.id, "stored": _time(one.died_us), "due": _time(one.due_us)}}
+    return {"deadLetter": _dead_letter(one)}
 
 
 def _dead_letter(one: KeptDeadLetter) -> JsonObject:

@@ -9,6 +9,7 @@ is decided by cel-cpp again: part by part for one trigger, as a whole for all tr
     no row, below it, filter false, error  -> filter false, filter error (closed: not delivered)
     no row, below it, filter true          -> the trigger was not there, not Ready, or had another filter
     row, at or above the cursors           -> undelivered, with attempts and the time of the next one
+    row, ended, with one in its store      -> pending until its time
     row, ended                             -> dead letter, ended (how, while the journal of attempts knows it), filter
                                               false or error (cel-cpp's word on a candidate)
 """
@@ -75,6 +76,7 @@ class EventFate(StrEnum):
     FILTER_FALSE = "filter-false"
     FILTER_ERROR = "filter-error"
     CHANGED_SINCE = "changed-since"
+    PENDING = "pending"
     UNDELIVERED = "undelivered"
     DEAD_LETTER = "dead-letter"
     ENDED = "ended"
@@ -216,10 +218,19 @@ class Why:
         record: RowRecord,
         judge: _Judge,
     ) -> EventExplanation:
+        if (letter := record.dead_letter) is not None and letter.state == DeadLetterState.PENDING:
+            tried = _attempts_of_delivery(history)
+            last = tried[-1] if tried else None
+            status, reason = (last.status, last.reason) if last is not None else (0, "")
+            if letter.due_us <= time.time_ns() // 1_000:  # it waits for its turn, or for the trigger to be resumed
+                waiting = AttemptSummary(len(tried), 0, status, reason=reason)
+                return EventExplanation(EventFate.UNDELIVERED, _undelivered_text(waiting, trigger), attempts=waiting)
+            waiting = AttemptSummary(len(tried), letter.due_us, status, reason=reason)
+            return EventExplanation(EventFate.PENDING, pending_text(letter), attempts=waiting)
         if record.unfinished is not None:
             waiting = _waiting(record.unfinished, history)
             return EventExplanation(EventFate.UNDELIVERED, _undelivered_text(waiting, trigger), attempts=waiting)
-        if (letter := record.dead_letter) is not None:
+        if letter is not None:
             attempts = AttemptSummary(letter.attempts, 0, letter.code, letter.data.decode("utf-8", "replace"))
             return EventExplanation(EventFate.DEAD_LETTER, _dead_letter_text(letter), attempts=attempts)
         end = _delivery_end(history)
@@ -364,6 +375,7 @@ _ENDS: Final = {
     "expired": "given up and dropped: it was too late, by its expirytime, the trigger's ttl or the bounds of a backlog",
     "gone": "dropped: the trigger had gone or had no address",
     "lost": "dropped: the log no longer held the event",
+    "cancelled": "dropped: it waited for its time, and was cancelled",
 }
 """The sentence for an end, by its result; the filter explains the others."""
 _CHANGED_SINCE: Final = "the filter of today wants the event; the trigger had another one when it was matched"
@@ -431,6 +443,12 @@ def _undelivered_text(attempts: AttemptSummary, trigger: Trigger) -> str:
     last = f", {_last(attempts.code, attempts.reason, attempts.detail)}" if attempts.code or attempts.reason else ""
     due = f", the next attempt is due at {time_text(attempts.next_us)}" if attempts.next_us else ""
     return f"matched, not delivered yet: {attempts.failed} attempts failed{last}{due}{trouble}"
+
+
+def pending_text(pending: KeptDeadLetter) -> str:
+    """What an event waits for that is not to be delivered yet, or that failed when its time had come."""
+    at = f"until {time_text(pending.due_us)}"
+    return f"matched, and waits {at}: by its deliverytime, the trigger's delay, or the pause after an attempt"
 
 
 def _dead_letter_text(dead_letter: KeptDeadLetter) -> str:

@@ -331,7 +331,7 @@ FILTERED = _counters(
 DELIVERIES = _counters(
     "headgate_deliveries_total",
     "Ended deliveries",
-    result="delivered failed filtered error foreign gone lost dead_lettered expired",
+    result="delivered failed filtered error foreign gone lost dead_lettered expired pending cancelled",
 )
 ATTEMPTS_FAILED = _counters(
     "headgate_attempts_failed_total",
@@ -353,6 +353,12 @@ DEAD_LETTERS_HELD = _gauges(
     "headgate_dead_letters_held", "Dead letters in the store: to be sent, or kept for a person", state="waiting kept"
 )
 DEAD_LETTERS_BYTES = _gauge("headgate_dead_letters_bytes", "Bytes of the events in the dead-letter store")
+PENDING_EVENTS = _gauge("headgate_pending_events", "Events that wait for their time, in the store of pending events")
+PENDING_BYTES = _gauge("headgate_pending_bytes", "Their bytes")
+PENDING_OVERDUE = _gauge(
+    "headgate_pending_overdue_seconds",
+    "How long the time of the first pending event has come that is not being delivered: its trigger is paused or slow",
+)
 REPLIES = _counters(
     "headgate_replies_total", "Events that subscribers answered with", result="stored malformed refused looped"
 )

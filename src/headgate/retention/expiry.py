@@ -155,7 +155,8 @@ class Expiry:
 
 def _oldest(state: TargetState) -> int:
     """The first outbox position that a trigger has not ended; behind everything when there is none."""
-    first = [next(iter(state.deliveries.live), 1 << 62)]
+    oldest = state.oldest
+    first = [1 << 62 if oldest is None else oldest.position]
     if state.lag is not None:
         first += [state.lag.next, *state.lag.unread]
     return min(first)

@@ -39,7 +39,7 @@ def key_hash(text: str) -> int:
 class Leases:
     """The events of a subscription that were read and have not ended.
 
-    An event is due at once when it is added:
+    An event is due at once when it is added, unless it is put off until its time:
 
         due -> with a consumer -> acknowledged
          ^               |
@@ -159,6 +159,10 @@ class Leases:
         """An event was read and is for consumers: due at once."""
         self._saved.counters.accepted += 1
         self._events[event.position] = event
+
+    def put_off(self, event: UnackedEvent, due_us: int) -> None:
+        """It is too early: nobody gets it before a time."""
+        event.due_us = due_us
 
     def turn_of(self, consumer: str, now_us: int, rules: PullRules) -> Turn:
         """What a consumer may be handed now: the events that are due, and of those to come the ones that it `takes`."""
@@ -286,7 +290,7 @@ class KeyTurn(Turn):
         due = []
         for event in leases:
             if event.due_us > now_us:
-                if event.key and not event.consumer:
+                if event.key and not event.consumer and event.deliveries:
                     self._blocked.add(event.key)  # it was given back, and waits
             elif _is_exhausted(event, rules):
                 self._blocked.add(event.key)

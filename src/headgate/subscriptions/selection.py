@@ -15,6 +15,7 @@ from headgate.delivery.events import SharedEvent, load_or_none
 from headgate.delivery.given_up import give_up
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
+from headgate.delivery.verdicts import sent_from_us
 from headgate.filter.compile.plan import Verdict
 from headgate.log.errors import CorruptChunkError
 from headgate.observe import metrics
@@ -155,6 +156,8 @@ async def _due(state: SubscriptionState, chosen: _Chosen, due: list[UnackedEvent
         elif event is not None and unacked in leases and _is_too_old(state, event):
             leases.give_up(unacked)
             _tell_too_old(state)
+        elif event is not None and unacked in leases and (due_us := _too_early(state, event)):
+            leases.put_off(unacked, due_us)
         elif event is not None and unacked in leases and state.resources.final_check.lateness(state.target, event):
             leases.give_up(unacked)
             metrics.DELIVERIES.labels("expired").inc()
@@ -217,7 +220,16 @@ def _accepted(
     if state.rules.type == "keyShared":
         unacked.key = key_hash(event.key)
     cursor.leases.add(unacked)
+    if due_us := _too_early(state, event):
+        cursor.leases.put_off(unacked, due_us)
+        return None
     return unacked, result
+
+
+def _too_early(state: SubscriptionState, event: SharedEvent) -> int:
+    """Until when nobody gets an event, microseconds since 1970 UTC; 0 when it is time."""
+    due_us = sent_from_us(state.target, event)
+    return due_us if due_us > state.resources.clock_us() else 0
 
 
 # --- giving up: each returns whether the cursor has changed ------------------------------------------

@@ -21,6 +21,8 @@ TEXT_ATTRIBUTES: Final = frozenset(CONTEXT_ATTRIBUTES) - {"time"}
 """Context attributes whose values are strings where they are present; an extension may be anything."""
 EXPIRY_TIME: Final = "expirytime"
 """The extension that says until when an event is of use: CloudEvents' expirytime, a timestamp; see `expiry_us`."""
+DELIVERY_TIME: Final = "deliverytime"
+"""The extension that says when an event is to be delivered, a timestamp: not before; see `delivery_us`."""
 _T = TypeVar("_T")
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
@@ -50,6 +52,12 @@ _is_common_time: Final = re.compile(COMMON_TIME).fullmatch
 def expiry_us(event: Event) -> int | None:
     """Until when an event is of use, microseconds since 1970 UTC; None where it says nothing that can be read."""
     text = event.extensions.get(EXPIRY_TIME)
+    return rfc3339.micros(text) if isinstance(text, str) else None
+
+
+def delivery_us(event: Event) -> int | None:
+    """When an event is to be delivered, microseconds since 1970 UTC; None where it says nothing that can be read."""
+    text = event.extensions.get(DELIVERY_TIME)
     return rfc3339.micros(text) if isinstance(text, str) else None
 
 

@@ -249,8 +249,16 @@ class DeliverySpec(ApiStruct, frozen=True):
     ttl: Annotated[
         str,
         doc(
-            "ISO 8601 duration from when an event was stored: it is not sent later. No bound when it is left out."
+            "ISO 8601 duration from when an event was stored, or was to be sent: it is not sent later. No bound when it"
+            " is left out."
             " Not of subscriptions."
+        ),
+    ] = ""
+    delay: Annotated[
+        str,
+        doc(
+            "ISO 8601 duration from when an event was stored: it is not sent before; at once when it is left out."
+            " At most P7D. Not of subscriptions."
         ),
     ] = ""
     on_expired: Annotated[

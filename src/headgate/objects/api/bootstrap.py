@@ -60,7 +60,7 @@ _VIEWER: Final = (
     _rule(OWN, "summaries subscriptions/consumers", "get"),
     _rule(OWN, "subscriptions", *_SEEN),
     _rule(OWN, "subscriptions/status subscriptions/stats subscriptions/seek", "get"),
-    _rule(OWN, "deadletters replays", "get", "list"),
+    _rule(OWN, "deadletters pending replays", "get", "list"),
     _rule("", "namespaces", "get"),
     _rule("", "resourcequotas", *_SEEN),
     _rule("", "resourcequotas/status", "get"),
@@ -77,6 +77,7 @@ _EDITOR: Final = (
     _rule(OWN, "subscriptions/seek subscriptions/analyze", "create"),
     _rule(OWN, "subscriptions/seek", "delete"),
     _rule(OWN, "deadletters", "update", "delete"),
+    _rule(OWN, "pending", "delete"),
     _rule(OWN, "replays", "create", "update"),
     _rule("", "secrets", *OBJECT_VERBS),
 )

@@ -29,7 +29,8 @@ class DeliveryRules:
         dead_letter_uri: Where events go that cannot be delivered. None: nowhere, they are dropped and counted. Empty:
             a sink is configured that has no address, they stay in the dead-letter store.
         filter_errors_kept: Events for which the filter is an error are dead letters.
-        ttl_us: How long after an event was stored it is sent, microseconds; None for no bound.
+        ttl_us: How long after an event was stored, or was to be sent, it is sent, microseconds; None for no bound.
+        delay_us: How long after it was stored an event is sent at the earliest, microseconds.
         expired_kept: Events that are too late, by that or their expirytime, are dead letters.
         rate_per_s: Attempts a second at most; None for no bound.
         dead_letter_ca: CA of its host, as PEM, beside the system's; empty for none.
@@ -51,6 +52,7 @@ class DeliveryRules:
     batch_wait_s: float = 0.0
     filter_errors_kept: bool = False
     ttl_us: int | None = None
+    delay_us: int = 0
     expired_kept: bool = False
     rate_per_s: float | None = None
     auth: AuthSpec | None = None

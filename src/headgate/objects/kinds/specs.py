@@ -160,6 +160,7 @@ def delivery_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
         ("retryAfterMax", delivery.retry_after_max, 0, limits.BACKOFF_SECONDS_MAX),
         ("batchWait", delivery.batch_wait, 0, limits.BATCH_WAIT_SECONDS_MAX),
         ("ttl", delivery.ttl, sys.float_info.min, limits.TTL_SECONDS_MAX),
+        ("delay", delivery.delay, 0, limits.PENDING_SECONDS_MAX),
     ):
         rule = f"must be {'above zero and ' if low_s else ''}at most {most} s"
         yield from _duration_causes(f"{at}.{field}", text, low_s, most, rule)
@@ -240,6 +241,7 @@ def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_ur
         rate_per_s=chosen.rate_limit,
         filter_errors_kept=_KEPT.get(chosen.on_filter_error, False),
         ttl_us=int(duration_s(chosen.ttl) * 1e6) if chosen.ttl else None,
+        delay_us=int(duration_s(chosen.delay) * 1e6) if chosen.delay else 0,
         expired_kept=_KEPT.get(chosen.on_expired, False),
         auth=chosen.auth,
         dead_letter_auth=chosen.dead_letter_auth,
@@ -259,6 +261,7 @@ _PUSHED: Final = (
     "batch_wait",
     "on_filter_error",
     "ttl",
+    "delay",
     "on_expired",
     "rate_limit",
 )

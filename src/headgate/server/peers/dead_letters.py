@@ -20,7 +20,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.deadletters.api import CountsPage, DeadLetterNotFoundError, counts_bound, routes_of
+from headgate.deadletters.api import (
+    CountsPage,
+    DeadLetterNotFoundError,
+    PendingNotFoundError,
+    counts_bound,
+    pending_routes,
+    routes_of,
+)
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import decoded_as, json_response, read_body
 from headgate.objects.api.queries import user_of
@@ -76,14 +83,15 @@ class _Pages:
 
 
 class DeadLettersFront:
-    """The handlers."""
+    """The handlers, of dead letters and of events that wait for their time."""
 
     def __init__(self, group: DispatcherGroup) -> None:
         self._group = group
 
     def routes(self) -> Iterator[Route]:
         redrive, discard = (partial(self._change, counted=counted) for counted in (("count", "gone"), ("count",)))
-        return routes_of(self._list, self._counts, self._group.pass_to_one, self._known, redrive, discard)
+        yield from routes_of(self._list, self._counts, self._group.pass_to_one, self._known, redrive, discard)
+        yield from pending_routes(self._list, self._counts, self._group.pass_to_one, self._known, discard)
 
     async def _list(self, request: Request) -> Response:
         query: JsonObject = dict(request.query_params)
@@ -118,7 +126,7 @@ class DeadLettersFront:
 
     async def _change(self, request: Request, *, counted: Sequence[str]) -> Response:
         body = await read_body(request)
-        selection = await decoded_as(request, body, _Selection, "the body is no selection of dead letters")
+        selection = await decoded_as(request, body, _Selection, "the body is no selection")
         if selection.ids and not selection.after:  # a later page has taken the earlier ones away
             await self._check_ids(request, selection.ids)
         query: JsonObject = msgspec.json.decode(body)
@@ -147,8 +155,10 @@ class DeadLettersFront:
         return _Pages(after, {number: answer.content for number, answer in zip(numbers, answers, strict=True)})
 
     async def _check_ids(self, request: Request, ids: tuple[int, ...]) -> None:
-        """Refuses ids that are not there (DeadLetterNotFoundError) before anything is done with the others."""
-        base, end, _ = sent_path(request.scope).rpartition("/deadletters/")
+        """Refuses ids that are not there before anything is done with the others."""
+        path = sent_path(request.scope)
+        is_pending = "/pending/" in path
+        base, end, _ = path.rpartition("/pending/" if is_pending else "/deadletters/")
         target = f"{base}{end}known"
         body = msgspec.json.encode({"ids": ids})
         answers = await self._group.ask_all(DispatcherQuestion.of(request, body, target))
@@ -157,6 +167,10 @@ class DeadLettersFront:
         known = {id_ for answer in answers for id_ in answer.content["known"]}
         if unknown := sorted(set(ids) - known):
             named = ", ".join(map(str, unknown[:_IDS_NAMED])) + (", ..." if len(unknown) > _IDS_NAMED else "")
+            if is_pending:
+                words = f"there is no pending event {named} in this namespace; nothing was done"
+                hint = "its time may have come, or it was cancelled: `headgate pending list` shows those that wait"
+                raise PendingNotFoundError(words, hint=hint)
             noun = "dead letter" if len(unknown) == 1 else "dead letters"
             hint = "it may have been sent or discarded: `headgate deadletter list` shows those that are kept"
             raise DeadLetterNotFoundError(f"there is no {noun} {named} in this namespace; nothing was done", hint=hint)

@@ -270,7 +270,7 @@ class Dispatcher:
                 while self.scheduler.rows_waiting > limits.OUTBOX_PENDING_ROWS_MAX:
                     await asyncio.sleep(0)
         self.matches.recovered(watermarks)
-        self.deliveries.dead_letters.start()
+        self.deliveries.start()
         _log.info(
             "the dispatcher starts",
             outbox_position=cursors.position,

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import structlog
 from starlette.routing import Route
 
-from headgate.deadletters.api import DeadLettersApi
+from headgate.deadletters.api import DeadLettersApi, PendingApi
+from headgate.deadletters.pending import Pending
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService, IngressReplies
 from headgate.delivery.authentication import IdentityTokens
@@ -333,6 +334,9 @@ class ShardDeliveries:
             self.routing.any_trigger,
             partial(_is_below_ceiling, self.final_check, state.events),
         )
+        self.pending = Pending(
+            state.own.dead_letters, self.dead_letters, options.clocks, state.when_durable, self._tell_backlog
+        )
         self.scheduler = Scheduler(
             listener,
             events=state.events,
@@ -340,6 +344,7 @@ class ShardDeliveries:
             service=self.service,
             final_check=self.final_check,
             dead_letters=self.dead_letters,
+            pending=self.pending,
             sharers=sharers,
         )
         take_change, wake = self.scheduler.take_change, self.reporter.wake
@@ -371,10 +376,16 @@ class ShardDeliveries:
         letters, now_us = state.own.dead_letters, options.clocks.now_us
         self._target_stats = TargetStatsApi(self.scheduler, state.events, letters, now_us)
 
+    def start(self) -> None:
+        """Begin with what dispatchers before this one have kept, now that targets are known."""
+        self.dead_letters.start()
+        self.pending.start(self.scheduler)
+
     def routes(self, objects: Store | None) -> Iterator[Route]:
         """What fronts ask of counters, dead letters and replays; no replays where there are no objects."""
         yield from self._target_stats.routes()
         yield from DeadLettersApi(self._state.own.dead_letters, self.dead_letters).routes()
+        yield from PendingApi(self._state.own.dead_letters, self.pending).routes()
         if objects is not None:
             yield from ReplaysApi(self.replays, self._means.log, objects, self._means.options.identity.policy).routes()
 
@@ -411,6 +422,7 @@ class ShardDeliveries:
 
     async def stop(self, drain_s: float) -> None:
         """Starts nothing more, lets attempts in flight end for so long, and writes reports and cursors down."""
+        await self.pending.stop()
         await self.scheduler.stop(drain_s)
         await self.reporter.close()
         await self.flusher.close()
@@ -425,7 +437,14 @@ class ShardDeliveries:
             await asyncio.to_thread(self.replays.close)
         finally:
             self._consumers.close()
-            await self.dead_letters.close()
+            try:
+                await self.pending.close()
+            finally:
+                await self.dead_letters.close()
+
+    def _tell_backlog(self, target: int, text: str) -> None:
+        self.final_check.errors.backlog(target, text)
+        self.reporter.wake()
 
     def _update(self, table: RoutingTable) -> None:
         self.scheduler.update(table)

@@ -12,6 +12,7 @@ import { html, useData, useEffect, useRef, useState, useTitle } from "../ui.js";
 const PAGE = 50;
 const EVERY_MS = 4000;
 const ASK_MS = 1000;
+const PENDING_EVERY_MS = 15000;
 const STATES = { kept: "no", sending: "busy", redriving: "busy" };
 const TRIGGERS_SHOWN = 12;
 const GROUPS_MAX = 500;
@@ -56,6 +57,7 @@ export function DeadLetters({ route }) {
       ${canAct && may("delete", "deadletters") && html`<button type="button" class="danger quiet" onClick=${() => setAsked("discard")}>Discard ${of}…</button>`}
     <//>
     <${Groups} groups=${groups.data} chosen=${{ namespace, trigger, reason }} />
+    <${Pending} namespace=${namespace} trigger=${trigger} />
     <${Problem} error=${error ?? groups.error} />
     ${letter && data && !items.some((one) => String(one.id) === letter) && html`<${Panel} title=${`Dead letter ${letter}`} aside=${html`<button type="button" class="link" onClick=${() => refine({ letter: "" })}>Close</button>`}><${Letter} namespace=${namespace} id=${letter} /><//>`}
     ${data && (items.length
@@ -65,6 +67,16 @@ export function DeadLetters({ route }) {
       : html`<${Empty} icon="dead-letters" title="No dead letters">An event that no attempt brought to its subscriber is kept here, with the reason.<//>`)}
     ${asked === "again" && html`<${SendAgain} ...${act} />`}
     ${asked === "discard" && html`<${Discard} ...${act} />`}`;
+}
+
+/** Events that wait for their time, by trigger, where there are any. */
+export function Pending({ namespace, trigger }) {
+  const { data } = useData(`${within(OWN, namespace, "pending")}/counts`, { limit: GROUPS_MAX }, { everyMs: PENDING_EVERY_MS, keep: true });
+  const rows = (data?.items ?? []).filter((one) => !trigger || one.trigger === trigger).slice(0, TRIGGERS_SHOWN);
+  if (!rows.length) return null;
+  return html`<${Panel} title="Waiting for their time" aside=${trigger ? "" : `${count(data.total)} in all`}>
+    <ul class="plain-list">${rows.map((one) => html`<li key=${`${one.namespace}/${one.trigger}`}><a href=${link(["triggers", one.namespace, one.trigger])}>${one.trigger}</a> <b>${count(one.count)}</b> <span class="muted">the first is due at ${plain(one.oldest)}</span></li>`)}</ul>
+  <//>`;
 }
 
 /** How many of a selection are kept. */

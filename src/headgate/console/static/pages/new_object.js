@@ -33,6 +33,7 @@ const RULES = [
   { at: "spec.delivery.backoffDelay", words: "First wait between attempts", without: "PT0.2S" },
   { at: "spec.delivery.backoffPolicy", words: "Further waits", options: [["exponential", "exponential: each twice as long"], ["linear", "linear: each longer by the first"]] },
   { at: "spec.delivery.timeout", words: "Time for one attempt", without: "PT30S" },
+  { at: "spec.delivery.delay", words: "Not before", without: "at once" },
   { at: "spec.delivery.ttl", words: "Too late after", without: "never" },
   SINK,
 ];

@@ -17,6 +17,7 @@ import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { notify } from "../store.js";
 import { html, useData, useMemo, useState, useTitle } from "../ui.js";
+import { Pending } from "./dead_letters.js";
 
 const EVERY_MS = 3000;
 const LETTERS = { shown: 5, everyMs: 10_000 };
@@ -82,6 +83,7 @@ function TriggerOverview({ trigger, stats }) {
         <${Panel} title="Conditions"><${Conditions} of=${status.conditions} /><//>
         ${stats?.course && html`<${Course} of=${stats.course} />`}
         <${DeadLetters} namespace=${metadata.namespace} name=${metadata.name} />
+        <${Pending} namespace=${metadata.namespace} trigger=${metadata.name} />
       </div>
       <div>
         <${Panel} title="Filter" aside=${html`<button type="button" class="link" onClick=${() => toPlayground(spec)}>Open in the playground</button>`}>

@@ -19,12 +19,14 @@ const ENDS = {
   expired: ["bad", "Too late, dropped"],
   lost: ["bad", "Lost from the log"],
   gone: ["idle", "The trigger was gone"],
+  cancelled: ["idle", "Cancelled"],
   foreign: ["idle", "Of another broker"],
 };
 /** What became of the event where no delivery has ended, by its fate. */
 const FATES = {
   ended: ["idle", "Ended"],
   undelivered: ["busy", "Under way"],
+  pending: ["idle", "Waits for its time"],
   "dead-letter": ["bad", "Dead letter, kept"],
   "filter-false": ["no", "Not matched"],
   "filter-error": ["warn", "Filter error"],
@@ -45,6 +47,7 @@ function endOfLines({ lines, subscription }) {
   if (subscription) return ["idle", subscription.state];
   const last = lines.at(-1);
   if (last.what === "dead-letter" || lines.some((one) => one.what === "dead-letter")) return FATES["dead-letter"];
+  if (last.what === "pending") return FATES.pending;
   const ended = lines.findLast((one) => one.result);
   return ended ? endOf(ended) : FATES.undelivered;
 }

@@ -193,7 +193,7 @@ class PartitionDispatcher:
         await self._on_files(partial(reports.forget_trouble, lambda _: True))
         deliveries.scheduler.restore(found.position, found.targets)
         self._begins_at = self._position = found.position
-        deliveries.dead_letters.start()
+        deliveries.start()
         # Not before: what has not been read must not be written.
         stack.push_async_callback(lambda: deliveries.stop(self._drain_s))
         works = deliveries.works(lambda: asyncio.sleep(limits.ROUTING_POLL_S), partition=self._number)
