@@ -34,24 +34,26 @@ def faults(world: World) -> Iterator[str]:
             yield f"target {target} is not dispatcher {dispatcher}'s own"
     dropped = 0
     for number, rules in sorted(world.targets.items()):
-        wanted: set[tuple[int, int]] = set()
+        steady: set[tuple[int, int]] = set()
         for key in ledger.accepted:
             pair = number, key
             decided_by = world.decided_by(number, key)
             if decided_by[-1] < ledger.in_force[key]:
                 yield f"{pair} was matched by filters of before"
-            if pair in by_pair and not any(world.wants(number, key, generation) for generation in decided_by):
+            wanted = [world.wants(number, key, generation) for generation in decided_by]
+            if pair in by_pair and not any(wanted):
                 yield f"{pair} was delivered, but is not wanted"
-            if not world.wants(number, key, decided_by[-1]):
+            if all(wanted):
+                steady.add(key)
+            if not wanted[-1]:
                 continue
-            wanted.add(key)
             end = _end(ledger, world.targets[number], key, by_pair[pair], world.patience_s)
             dropped += end == "dropped"
             if not end:
                 yield f"{pair} is lost: {_told(by_pair[pair])}"
             yield from _counted(ledger, rules, pair, by_pair[pair], world.patience_s)
         if rules.delivery.ordered:
-            yield from _in_order(ledger, rules, wanted, world.patience_s)
+            yield from _in_order(ledger, rules, steady, world.patience_s)
         if ledger.parallel_max.get(number, 0) > rules.delivery.parallelism:
             yield f"target {number}: {ledger.parallel_max[number]} attempts at once"
     if ledger.dropped < dropped:
@@ -159,8 +161,11 @@ def _counted(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt]
             yield f"{pair}: a pause of {pause:.3f} s after failure {failures}"
 
 
-def _in_order(ledger: Ledger, target: Target, wanted: set[tuple[int, int]], patience_s: float) -> Iterator[str]:
-    """Of each partition key, an attempt starts only when all before it have ended, in this life and ever."""
+def _in_order(ledger: Ledger, target: Target, steady: set[tuple[int, int]], patience_s: float) -> Iterator[str]:
+    """Of each partition key, an attempt starts only when all before it have ended, in this life and ever.
+
+    Only `steady` events have a place: a kill may have others decided anew by newer filters, out or in.
+    """
     lanes: dict[tuple[int, object], list[tuple[int, int]]] = defaultdict(list)
     for partition in range(PARTITIONS):
         for key in sorted(k for k in ledger.accepted if k[0] == partition):
@@ -168,7 +173,7 @@ def _in_order(ledger: Ledger, target: Target, wanted: set[tuple[int, int]], pati
     mine = [attempt for attempt in ledger.attempts if attempt.target == target.id]
     tried = {attempt.key for attempt in mine}
     for lane in lanes.values():
-        keys = [key for key in lane if key in tried & wanted]
+        keys = [key for key in lane if key in tried & steady]
         place = {key: index for index, key in enumerate(keys)}
         tries: dict[tuple[int, int], list[Attempt]] = defaultdict(list)
         for attempt in (a for a in mine if a.key in place):
