@@ -17,15 +17,23 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.match_run import KafkaRun, OutboxQueries, check_slots, start_kafka_run
+from headgate.backend.kafka.match_run import (
+    KafkaRun,
+    KafkaRuns,
+    OutboxPlaces,
+    OutboxQueries,
+    check_slots,
+    start_kafka_run,
+)
 from headgate.backend.kafka.records import encode_record
-from headgate.backend.kafka.runs import OutboxDriver
+from headgate.backend.kafka.runs import OutboxDriver, RunRegistry
 from headgate.backend.kafka.topics import Admin
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match.errors import RunFailedError
 from headgate.match.table import MatchTable, build_table
+from headgate.objects.kinds.routing import RoutingTable
 from headgate.outbox.shards import dispatcher_of
 from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.event.model import Event
@@ -367,6 +375,18 @@ def test_too_few_task_slots_are_an_error() -> None:
     check_slots(4, 2)
     with pytest.raises(InvalidInputError, match=r"Spark has 3 task slots, and .* need 4"):
         check_slots(3, 2)
+
+
+def test_no_run_starts_with_filters_that_are_older_than_those_in_force() -> None:
+    """As where the server of a new leader has not heard of the newest change yet."""
+
+    class Registry:
+        generation = 7
+
+    registry = cast("RunRegistry", Registry())
+    runs = KafkaRuns(cast("OutboxQueries", None), registry, cast("OutboxDriver", None), cast("OutboxPlaces", None))
+    with pytest.raises(RunFailedError, match="generation 7 is in force, and this server's objects are of generation 6"):
+        runs.start(RoutingTable.of(6, 1, {}, ()), 1, {0: 0}, KafkaRuns.address)
 
 
 def test_an_end_that_is_not_told_does_not_hide_why_a_run_did_not_start() -> None:

@@ -14,12 +14,15 @@ from pathlib import Path
 import pytest
 
 from headgate.delivery.cursors import CursorStore
+from headgate.delivery.lifecycle import BACKING_OFF
+from headgate.delivery.retry import SYSTEM, Clocks
 from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.link_format import Hello
 from headgate.outbox.writer import OUTBOX_SCHEMA
 from headgate_api import limits
+from headgate_api.event.json_format import decode_batch
 from tests.delivery.harness import (
     EventLog,
     Peer,
@@ -124,6 +127,35 @@ def test_retries_survive_a_restart_at_the_right_time(tmp_path: Path, log: EventL
             assert subscriber.ids.count("e1") == 1
             if ordered:
                 assert subscriber.ids[-1] == "e1"
+
+    run(work())
+
+
+def test_an_ordered_batch_stays_in_order_when_the_clock_is_set_back_after_a_restart(tmp_path: Path, log: EventLog):
+    set_back_us = 0
+    tries: list[list[str]] = []
+
+    async def fail(request: Request) -> tuple[int, bytes]:
+        tries.append([one.id for one in decode_batch(request.body)])
+        return (503 if len(tries) < 3 else 202), b""
+
+    async def work() -> None:
+        nonlocal set_back_us
+        async with Subscriber(fail) as subscriber:
+            rules = {"format": "batch", "batch_size": 3, "batch_wait_s": 0.01, "backoff_policy": "linear"}
+            routes = Routes(target(1, subscriber.url, ordered=True, retry=5, backoff_delay_s=0.3, **rules))
+            async with running(tmp_path, routes) as work:
+                log.append([event(n) for n in range(3)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1), (1, 1), (2, 1))
+                    await until(lambda: len(tries) == 1)
+            clocks = Clocks(now_us=lambda: SYSTEM.now_us() - set_back_us)
+            async with running(tmp_path, routes, clocks=clocks) as work:
+                states = work.dispatcher.scheduler.states
+                await until(lambda: any(state.deliveries.count(BACKING_OFF) for state in states))
+                set_back_us = 1_500_000  # longer than the back-off of the first event, which follows
+                await until(lambda: bool(states) and not work.dispatcher.unfinished)
+            assert [id_ for batch in tries for id_ in batch] == ["e0", "e1", "e2", "e0", "e0", "e1", "e2"]
 
     run(work())
 

@@ -5,6 +5,12 @@ run dies as a whole when one of its connections closes. Then the next one starts
 behind needs it. Now and then a newer run starts at the end of the log beside the old one, which stops when the newer
 one counts at every dispatcher. Filters change now and then, too: each partition of a run goes on to their generation at
 an instant of its own, differently at each dispatcher.
+
+Nothing changes while something changes, as in `match/generations.py`. While a newer run starts, the older one goes on
+to no newer filters: `Matcher._is_busy` waits, and `SparkRunner.change` refuses all but the run that was started last.
+Else filters could be in force by the older run, and the newer one would take over with those of before. For the same
+reason no newer run is started before the one in force has come to what it goes on to. `tests/match/test_matcher.py`
+holds the real one to both.
 """
 
 from __future__ import annotations
@@ -126,6 +132,7 @@ class Run:
 
     def __init__(self, world: World, number: int, start: dict[int, int]) -> None:
         self.number = number
+        self.goes_on_to = world.routes.generation
         self.counts_at: dict[int, int] = {}
         """By dispatcher, the generation that all partitions have come to there."""
         self._world = world
@@ -135,7 +142,7 @@ class Run:
         for dispatcher, process in world.processes.items():
             for partition in range(PARTITIONS):
                 first = self._at[dispatcher, partition] = start.get(partition, 0)
-                said = self._generations[dispatcher, partition] = world.routes.generation
+                said = self._generations[dispatcher, partition] = self.goes_on_to
                 hello = Hello(number, said, partition, PARTITIONS, first, dispatcher, world.dispatchers)
                 self._connections[dispatcher, partition] = Connection(process, hello)
 
@@ -144,19 +151,21 @@ class Run:
         """Whether every connection is."""
         return all(connection.alive for connection in self._connections.values())
 
+    @property
+    def in_force(self) -> int:
+        """The generation that counts at every dispatcher; 0 while there is none."""
+        return min(self.counts_at.values()) if len(self.counts_at) == self._world.dispatchers else 0
+
     def step(self) -> None:
         """Sends some events more to each dispatcher, which need not be equally far."""
         for (dispatcher, partition), connection in self._connections.items():
             at = self._at[dispatcher, partition]
             end = min(self._world.logs[partition].next_offset, at + self._world.rng.randint(0, EVENTS_MAX))
-            if end > at and not connection.paused:
+            if not connection.paused:
                 rows = [row for offset in range(at, end) for row in self._rows(dispatcher, partition, offset)]
-                for offset in range(at, end):
-                    came = self._world.decided.setdefault((dispatcher, (partition, offset)), set())
-                    came.add(self._generations[dispatcher, partition])
                 connection.send(b"".join([*rows, encode_passed(end)]))
                 self._at[dispatcher, partition] = end
-            newest = self._world.routes.generation
+            newest = self.goes_on_to
             if newest > self._generations[dispatcher, partition] and self._world.rng.random() < 0.5:
                 connection.send(encode_passed(self._at[dispatcher, partition]) + encode_generation(newest))
                 self._generations[dispatcher, partition] = newest
@@ -227,24 +236,28 @@ class Matcher:
                 if run is not None and line["op"] == "active":
                     assert run.counts_at.get(dispatcher, 0) < line["generation"]
                     run.counts_at[dispatcher] = line["generation"]
-                    if len(run.counts_at) == world.dispatchers and min(run.counts_at.values()) > world.in_force:
-                        world.in_force = min(run.counts_at.values())
+                    if run.in_force > world.in_force:
+                        world.in_force = run.in_force
                         world.changes += 1
                 elif run is not None:
                     self._end(run)
         for run in [run for run in self._runs if not run.alive]:
             self._end(run)
-        if len(self._runs) == 2 and len(self._runs[1].counts_at) == self._world.dispatchers:
+        if len(self._runs) == 2 and self._runs[1].in_force:
             self._end(self._runs[0])
             self._world.takeovers += 1
 
     def _start_if_due(self) -> None:
-        if self._world.rng.random() < CHANGE_SHARE:
-            self._world.change()
+        world = self._world
+        if world.rng.random() < CHANGE_SHARE:
+            world.change()
         if not self._runs:
             self._start(self._resume())
-        elif len(self._runs) == 1 and self._runs[0].counts_at and self._world.rng.random() < NEWER_SHARE:
-            self._start({partition: log.next_offset for partition, log in enumerate(self._world.logs)})
+        elif len(self._runs) == 1 and (run := self._runs[0]).in_force == run.goes_on_to:
+            if world.rng.random() < NEWER_SHARE:
+                self._start({partition: log.next_offset for partition, log in enumerate(world.logs)})
+            else:
+                run.goes_on_to = world.routes.generation
 
     def _start(self, start: dict[int, int]) -> None:
         self._number += 1

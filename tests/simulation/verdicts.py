@@ -36,14 +36,18 @@ def faults(world: World) -> Iterator[str]:
             yield f"target {target} is not dispatcher {dispatcher}'s own"
     dropped = 0
     for number, rules in sorted(world.targets.items()):
+        steady: set[tuple[int, int]] = set()
         for key in ledger.accepted:
             pair = number, key
-            wanted = {world.wants(number, key, generation) for generation in world.decided_by(number, key)}
-            if not wanted:
-                yield f"{pair} was matched by filters of before alone"
-            if True not in wanted and pair in by_pair:
+            decided_by = world.decided_by(number, key)
+            if decided_by[-1] < ledger.in_force[key]:
+                yield f"{pair} was matched by filters of before"
+            wanted = [world.wants(number, key, generation) for generation in decided_by]
+            if pair in by_pair and not any(wanted):
                 yield f"{pair} was delivered, but is not wanted"
-            if True not in wanted or (False in wanted and pair not in by_pair):
+            if all(wanted):
+                steady.add(key)
+            if not wanted[-1]:
                 continue
             end = _end(ledger, world.targets[number], key, by_pair[pair], world.patience_s)
             dropped += end == "dropped"
@@ -54,7 +58,7 @@ def faults(world: World) -> Iterator[str]:
                 continue
             yield from _counted(ledger, rules, pair, by_pair[pair], world.patience_s)
         if rules.delivery.ordered and not rules.delivery.delay_us:
-            yield from _in_order(ledger, rules, world.patience_s)
+            yield from _in_order(ledger, rules, steady, world.patience_s)
         if ledger.parallel_max.get(number, 0) > rules.delivery.parallelism:
             yield f"target {number}: {ledger.parallel_max[number]} attempts at once"
     if ledger.dropped < dropped:
@@ -185,17 +189,20 @@ def _waited(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt],
         yield f"{pair} goes on after its end: {_told(attempts)}"
 
 
-def _in_order(ledger: Ledger, target: Target, patience_s: float) -> Iterator[str]:
-    """Of each partition key, an attempt starts only when all before it have ended, in this life and ever."""
+def _in_order(ledger: Ledger, target: Target, steady: set[tuple[int, int]], patience_s: float) -> Iterator[str]:
+    """Of each partition key, an attempt starts only when all before it have ended, in this life and ever.
+
+    Only `steady` events have a place: a kill may have others decided anew by newer filters, out or in.
+    """
     lanes: dict[tuple[int, object], list[tuple[int, int]]] = defaultdict(list)
     for partition in range(PARTITIONS):
         for key in sorted(k for k in ledger.accepted if k[0] == partition):
             if not _due_us(ledger, target, key):
                 lanes[partition, ledger.accepted[key].extensions.get("partitionkey", "")].append(key)
     mine = [attempt for attempt in ledger.attempts if attempt.target == target.id]
-    wanted = {attempt.key for attempt in mine}
+    tried = {attempt.key for attempt in mine}
     for lane in lanes.values():
-        keys = [key for key in lane if key in wanted]
+        keys = [key for key in lane if key in tried & steady]
         place = {key: index for index, key in enumerate(keys)}
         tries: dict[tuple[int, int], list[Attempt]] = defaultdict(list)
         for attempt in (a for a in mine if a.key in place):

@@ -28,6 +28,7 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate.outbox.shards import Shard, dispatcher_of
+from headgate.outbox.takeover import Accepted
 from headgate.server.peers import inward
 from headgate.server.processes import dispatcher as composition
 from headgate.server.processes.shard_deliveries import SenderIdentity
@@ -121,8 +122,9 @@ class World:
         self.routes = Routes(*self.targets.values())
         self.filters: dict[int, list[tuple[int, int]]] = {number: [(0, 0)] for number in self.targets}
         """By target, each generation that changed its filter, with what the filter compares from there on."""
-        self.decided: dict[tuple[int, tuple[int, int]], set[int]] = {}
-        """By dispatcher and event, the generations of the runs that sent its rows."""
+        self.decided: dict[tuple[int, tuple[int, int]], list[int]] = {}
+        """By dispatcher and event, the generations by which it was accepted, once more after each kill that it did not
+        survive on the disk: the last one stands."""
         self.moods: dict[int, tuple[float, str]] = {}
         self.poison = rng.choice([0, 0, 5, 9])
         self.numbers = iter(range(1 << 30))
@@ -175,10 +177,9 @@ class World:
         known = [remainder for since, remainder in self.filters[number] if since <= generation]
         return bool(known) and key[1] % number == known[-1]
 
-    def decided_by(self, number: int, key: tuple[int, int]) -> set[int]:
-        """The generations that may decide about an event: those that came, and are no older than what was in force."""
-        came = self.decided.get((dispatcher_of(number, self.dispatchers), key), set())
-        return {generation for generation in came if generation >= self.ledger.in_force[key]}
+    def decided_by(self, number: int, key: tuple[int, int]) -> list[int]:
+        """The generations that decided about an event for a target; all but the last were forgotten in a kill."""
+        return self.decided[dispatcher_of(number, self.dispatchers), key]
 
     # --- front ----------------------------------------------------------------------------------------
 
@@ -357,6 +358,7 @@ class World:
 def _installed(world: World) -> Iterator[None]:
     """The world in the places of threads, sockets and files."""
     take, flush, apply = Flusher._flush, CursorStore.flush, DeadLetterStore.apply
+    accept = composition.MatchReceiver.take
 
     def flushed(store: CursorStore, change: CursorChange) -> None:
         process = PROCESS.get()
@@ -386,6 +388,12 @@ def _installed(world: World) -> Iterator[None]:
                 world.pending += 1
         return count
 
+    def accepting(matches: composition.MatchReceiver, accepted: Accepted) -> None:
+        number, partition = PROCESS.get().number, accepted.partition
+        for offset in range(matches.passed(partition), accepted.passed):
+            world.decided.setdefault((number, (partition, offset)), []).append(accepted.generation)
+        accept(matches, accepted)
+
     with contextlib.ExitStack() as stack:
         replace = lambda *names: stack.enter_context(mock.patch.object(*names))  # noqa: E731
         executor = executors(lambda: PROCESS.get().disk)
@@ -393,6 +401,7 @@ def _installed(world: World) -> Iterator[None]:
             stack.enter_context(mock.patch(f"headgate.{name}.ThreadPoolExecutor", executor))
         replace(inward, "HttpTransport", lambda: Front(world, PROCESS.get().disk))
         replace(composition, "MatchLinkServer", Link)
+        replace(composition.MatchReceiver, "take", accepting)
         replace(CursorStore, "flush", flushed)
         replace(Flusher, "_flush", taking)
         replace(DeadLetterStore, "apply", applied)

@@ -150,7 +150,10 @@ class Attempts:
                 continue
             if first.key is None and rules.ordered and not is_batch and not self._takes_key(state, first):
                 return True
-            if first.due_us and self._is_early(state, first):
+            if first.due_us and (wait_s := self._early_s(state, first)):
+                if attempt is not None and rules.ordered:
+                    break  # apart from those it would come to the front of the queue, before what is tried again
+                self._pause(state, [deliveries.not_due()], wait_s)
                 if is_batch and rules.ordered:
                     break
                 continue
@@ -460,14 +463,12 @@ class Attempts:
 
     # --- pauses ---------------------------------------------------------------------------------------
 
-    def _is_early(self, state: TargetState, first: Delivery) -> bool:
-        """Whether the first delivery, which an earlier process tried, is not due yet; it backs off then."""
+    def _early_s(self, state: TargetState, first: Delivery) -> float:
+        """Seconds until the first delivery, which an earlier process tried, is due; 0 when it is."""
         wait_s = left_s(state.target.delivery, first.failures, first.due_us, now_us=self._clock_us())
         if wait_s <= 0:
             first.due_us = 0
-            return False
-        self._pause(state, [state.deliveries.not_due()], wait_s)
-        return True
+        return max(0.0, wait_s)
 
     def _pause(self, state: TargetState, deliveries: Sequence[Delivery], wait_s: float) -> None:
         self._pauses[deliveries[0]] = self._loop.call_later(wait_s, self._again, state, deliveries)

@@ -382,7 +382,16 @@ class KafkaRuns:
         return self._places.starts(earlier=RUN_WARM_EVENTS)
 
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], _link: LinkAddress) -> KafkaRun:
-        """Starts a run where there are task slots for two; where not, or where Spark refuses, RunFailedError."""
+        """Starts a run where there are task slots for two; where not, or where Spark refuses, RunFailedError.
+
+        So does a table that is older than what another leader brought into force: events were promised to its filters.
+        """
+        if table.generation < self._registry.generation:
+            raise RunFailedError(
+                f"generation {self._registry.generation} is in force, and this server's objects are of"
+                f" generation {table.generation}",
+                hint="its cache of the topic objects is behind, and will follow",
+            )
         try:
             check_slots(self._queries.spark.sparkContext.defaultParallelism, len(start))
         except InvalidInputError as error:  # executors may come back

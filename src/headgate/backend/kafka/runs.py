@@ -319,6 +319,11 @@ class RunRegistry:
         """The highest number that a driver has taken; 0 before the first."""
         return self._ledger.newest_run
 
+    @property
+    def generation(self) -> int:
+        """The one that came into force last; 0 before the first."""
+        return self._ledger.generation or 0
+
     def started(self, run: int, generation: int, start: Mapping[int, int]) -> None:
         """Takes a number; MatcherLeadLostError when another one leads, or Kafka fails."""
         self._write(RunStarted(run, generation, dict(start)))
