@@ -47,7 +47,16 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Wo
         for each in (one, other):
             assert each.ask("POST", f"{OBJECTS}/triggers", trigger("mine", broker="orders")).status == 201
             each.reconciler.step()
+        for each in (one, other):  # somebody has had some of the hidden events, too
+            mine, every = target_of(each, "mine"), 1 if each is one else 3
+            each.match((at, mine if at % 3 == 0 else 999) for at in range(0, 60, every))
         yield one, other
+
+
+def target_of(world: World, name: str) -> int:
+    found = world.store.snapshot().trigger(f"shop/{name}")
+    assert found is not None
+    return found.id
 
 
 def seen(answer: Answer) -> tuple[int, bytes]:
@@ -156,13 +165,39 @@ SEARCHES = [
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_hidden_event_is_answered_as_an_unknown_one(worlds: tuple[World, World], search: str) -> None:
     one = worlds[0]
-    for path in (f"{OBJECTS}/brokers/orders/why", f"{OBJECTS}/triggers/mine/why"):
+    of_broker = (f"{OBJECTS}/brokers/orders/{name}" for name in ("why", "trace", "timeline"))
+    for path in (*of_broker, f"{OBJECTS}/triggers/mine/why"):
         unknown = one.ask("GET", f"{path}?{search.format('nosuch-1')}")
         assert unknown.status == (400 if "next=/" in search else 200), unknown
         for number in (1, 2, 4, 5):  # of each kind of hidden event
             asked = one.ask("GET", f"{path}?{search.format(f'crimson-{number}')}")
             assert asked.body.replace(f"crimson-{number}".encode(), b"nosuch-1") == unknown.body
     assert b'"fate":"stored"' in one.ask("GET", f"{OBJECTS}/brokers/orders/why?id=blue-3").body
+
+
+def ids(answer: Answer, where: str) -> list[str]:
+    return [one["id"] for one in answer.json.get("trace", {}).get(where, ())]
+
+
+@pytest.mark.parametrize("name", ["trace", "timeline"])
+def test_the_way_of_an_event_tells_nothing_of_hidden_ones(worlds: tuple[World, World], name: str) -> None:
+    """It has hidden relatives in one of the two, and other events had matches before it."""
+    path = f"{OBJECTS}/brokers/orders/{name}"
+    for number in (0, 3, 12, 15, 18, 24, 57):
+        for more in ("", "&source=/blue", f"&next=0:{number + 1}", f"&next=0:{number}"):
+            answers = [one.ask("GET", f"{path}?id=blue-{number}{more}") for one in worlds]
+            assert answers[0].status == 200, answers[0].body
+            assert seen(answers[0]) == seen(answers[1]), (number, more)
+            assert ("trace" in answers[0].json) == (more != f"&next=0:{number}")
+            assert b"secret" not in answers[0].body
+    one = worlds[0]
+    assert ids(one.ask("GET", f"{path}?id=blue-12"), "tree") == ["blue-15", "blue-18"]
+    assert ids(one.ask("GET", f"{path}?id=blue-15"), "tree") == ["blue-12", "blue-18"]
+    assert ids(one.ask("GET", f"{path}?id=blue-27"), "tree") == ["blue-24"]  # both come of a hidden one
+    assert [match["name"] for match in one.ask("GET", f"{path}?id=blue-12").json["trace"]["matches"]] == ["shop/mine"]
+    assert len(ids(one.ask("GET", f"{path}?id=blue-12", user=ROOT), "tree")) == 5
+    matches = one.ask("GET", f"{path}?id=blue-12", user=ROOT).json["trace"]["matches"]
+    assert "position" in matches[0], "who has no ceiling is told it"
 
 
 # --- counts ---------------------------------------------------------------------------------------
@@ -337,7 +372,10 @@ def test_the_status_of_anothers_object_tells_nothing_of_its_events(worlds: tuple
         (f"{OBJECTS}/triggers/loud", {}),
         (f"{OBJECTS}/triggers/loud/status", {}),
         (f"{OBJECTS}/triggers?includeObject=Object", table),
+        (f"{OBJECTS}/brokers/orders/why?id=blue-3", {}),
+        (f"{OBJECTS}/brokers/orders/timeline?id=blue-3", {}),
     ]
+    one.match([(3, target_of(one, "loud"))])
     for path, headers in asked:
         found = one.ask("GET", path, headers=headers)
         assert found.status == 200

@@ -48,7 +48,7 @@ _OPEN: Final = AlwaysAllow()
 TargetCeiling = Callable[[ObjectKey], tuple[str, str] | None]
 """Of a trigger or subscription its broker and its ceiling, see `TargetTable.ceiling_of`; may block."""
 _HIDDEN: Final = "is not shown below a ceiling, and your right to events has one"
-_BELOW: Final = "reads are made below a ceiling: headgate tail, read, why, and subscriptions and triggers of your own"
+_BELOW: Final = "below a ceiling you have headgate tail, read, why, trace, and your own triggers and subscriptions"
 
 
 class Rights:
