@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
+from typing import Any, cast
+from urllib.parse import parse_qs
 
+import msgspec
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 
 from headgate.auth.context import USER
 from headgate.auth.user import User, authenticated
+from headgate.delivery.recent import RecentAttempt
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import place_root, with_lineage
 from headgate.filter.compile.plan import Verdict
@@ -33,6 +35,7 @@ from headgate.objects.api.bootstrap import bootstrap
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.objects.kinds.egress import UrlPolicy
+from headgate.objects.kinds.routing import Target
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import RbacCopy
@@ -41,6 +44,9 @@ from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner
 from headgate.server.authorization import AuthorizedRequests, Ceilings
+from headgate.server.peers.dispatcher_group import DispatcherQuestion, DispatcherReach
+from headgate.server.peers.local_http import WholeAnswer
+from headgate.server.peers.target_stats import StatsReply, TargetStats
 from headgate.server.processes import control
 from headgate.storage.files import directories_of
 from headgate.stream.api import ReadApi
@@ -123,12 +129,38 @@ class Answer:
         return [json.loads(line) for line in self.body.splitlines()]
 
 
+class Counters:
+    """A dispatcher that counts of each trigger what it says of the hidden events, too."""
+
+    count = 1
+
+    def __init__(self, store: Store, variant: str) -> None:
+        self._store = store
+        self._variant = variant
+
+    async def ask(self, _: int, question: DispatcherQuestion) -> WholeAnswer:
+        ids = [int(one) for one in parse_qs(question.target.partition("?")[2])["targets"][0].split(",")]
+        targets = [target for target in self._store.snapshot().targets.values() if target.id in ids]
+        return WholeAnswer(200, msgspec.json.encode(StatsReply("2026-01-01T00:00:00Z", dict(map(self._of, targets)))))
+
+    def _of(self, target: Target) -> tuple[str, TargetStats]:
+        is_crimson = not target.filter.ceiling and self._variant == "crimson"
+        attempt = RecentAttempt("2026-01-01T00:00:00Z", f"{self._variant if is_crimson else 'blue'}-1", "/", 1, 0.1)
+        since = "2026-01-01T00:00:00Z"
+        stats = TargetStats(40 if is_crimson else 20, 0, 0, 0, 0, 0.0, 0, False, "closed", since, attempts=[attempt])
+        return target.name, stats
+
+    def routes(self, routes: Sequence[Route]) -> list[Route]:
+        return []
+
+
 class World:
     """The server with its log: of three events two are hidden from blue."""
 
     def __init__(self, folder: Path, variant: str, store: Store, threads: ThreadPoolExecutor) -> None:
         self.store = store
         self.folder = folder
+        self.counters = Counters(store, variant)
         self.loop = asyncio.new_event_loop()
         self.roles = RbacCopy(store)
         self.grants = Grants(store, UrlPolicy(), self.roles.authorizer, self.roles.refresh)
@@ -150,7 +182,7 @@ class World:
         objects = control.application(
             store,
             api,
-            Mock(),
+            cast(DispatcherReach, self.counters),
             NumbersHistory(dict),
             follower,
             records=lambda _: FileRecords(folder, log, 1, follower),

@@ -225,6 +225,43 @@ def test_backtests_count_what_is_below_the_ceiling(worlds: tuple[World, World], 
     assert b"crimson" not in answers[0].body
 
 
+LISTS = ["", "?limit=2", "?state=troubled", "?state=notready", "?state=ready", "?search=shop", "?search=secret"]
+
+
+def test_counters_are_those_of_ones_own_triggers(worlds: tuple[World, World]) -> None:
+    """Others' are left out of lists, and refused alone; their troubles select nothing."""
+    for one in worlds:
+        assert one.ask("POST", f"{OBJECTS}/triggers", trigger("theirs", broker="orders"), ROOT).status == 201
+        one.reconciler.step()
+    one = worlds[0]  # the hidden events of this one alone have left something there
+    words = "the last attempt of secret-1 failed"
+    one.store.reports.report([TargetReport(target_of(one, "theirs"), 3, words, f"/s {words}", words, 2, words)])
+    one.reconciler.step()
+    one.reconciler.step()
+    troubled = one.ask("GET", f"{OURS}/triggerstats?state=troubled", user=ROOT).json["items"]
+    assert [each["name"] for each in troubled] == ["mine", "theirs"]  # of the one the ceiling cuts the filter
+    for path in (*(f"{OURS}/triggerstats{query}" for query in LISTS), f"{OBJECTS}/triggers/mine/stats"):
+        answers = [each.ask("GET", path) for each in worlds]
+        assert answers[0].status == 200, answers[0].body
+        assert seen(answers[0]) == seen(answers[1]), path
+        assert b"secret" not in answers[0].body, path
+    listed = {
+        each["name"]: each.get("stats", {}).get("delivered")
+        for each in one.ask("GET", f"{OURS}/triggerstats").json["items"]
+    }
+    assert (listed["mine"], listed["theirs"]) == (20, None)
+    listed = {
+        each["name"]: each["stats"]["delivered"]
+        for each in one.ask("GET", f"{OURS}/triggerstats", user=ROOT).json["items"]
+    }
+    assert (listed["mine"], listed["theirs"]) == (20, 40)
+    assert one.ask("GET", f"{OBJECTS}/triggers/mine/stats").json["stats"]["attempts"][0]["id"] == "blue-1"
+    refused = one.ask("GET", f"{OBJECTS}/triggers/theirs/stats")
+    assert (refused.status, b"its ceiling is wider" in refused.body) == (403, True)
+    for each in worlds:
+        assert each.ask("DELETE", f"{OBJECTS}/triggers/theirs").status == 200
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 

@@ -31,8 +31,7 @@ from headgate.auth.routes import (
 )
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, User, impersonation_of
-from headgate.filter.tools.ceiling import is_inside
-from headgate.objects.api.grants import Grants
+from headgate.objects.api.grants import Grants, is_own
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import EventPolicyCopy, ObjectCopy, RbacCopy
 from headgate.observe.metrics import REQUESTS_REFUSED
@@ -217,8 +216,7 @@ class Ceilings:
         broker, below = found
         right = SUBSCRIBE.on(broker)
         ceiling = self._authorizer.ceiling(user, right)
-        is_wider = below != ceiling and (not below or not await asyncio.to_thread(is_inside, below, ceiling))
-        if ceiling and is_wider:
+        if not await asyncio.to_thread(is_own, self._authorizer, user, broker, below):
             raise self._refused(user, wanted, "gets events that your right does not give: its ceiling is wider", entry)
         return HeldBelow(user, right, ceiling)
 

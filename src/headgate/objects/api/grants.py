@@ -17,6 +17,7 @@ from headgate.auth.authorizer import NOTHING, AlwaysAllow, Authorizer, Forbidden
 from headgate.auth.routes import PUBLISH, RBAC, READ, SUBSCRIBE
 from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
+from headgate.filter.tools.ceiling import is_inside
 from headgate.objects.kinds.egress import UrlPolicy, UrlRefusedError, published_broker
 from headgate.objects.kinds.event_policies import foreign_senders
 from headgate.objects.kinds.managers import with_metadata
@@ -57,6 +58,12 @@ def seen_by(authorizer: Authorizer, user: User, obj: Object) -> Object:
         return obj
     ceiling = authorizer.ceiling(user, SUBSCRIBE.on(obj.broker_key))
     return obj if ceiling in ("", obj.status.ceiling) else without_findings(obj)
+
+
+def is_own(authorizer: Authorizer, user: User, broker: str, ceiling: str) -> bool:
+    """Whether a user may know of all events that a target has, of a broker below a ceiling (empty: all). May block."""
+    own = authorizer.ceiling(user, SUBSCRIBE.on(broker))
+    return own in ("", ceiling) or (ceiling != "" and is_inside(ceiling, own))
 
 
 class Grants:
