@@ -132,7 +132,7 @@ def _subresources() -> Iterator[RightOfRoute]:
         ("GET", f"{brokers}/catalogue", CATALOGUE, "which events flow here", _REFUSED),
         ("POST", f"{brokers}/catalogue", CATALOGUE, "names in a filter that no event has had", _REFUSED),
         ("GET", f"{brokers}/lint", of("brokers", "lint"), "compare its filters", _REFUSED),
-        ("GET", f"{brokers}/stats", of("brokers", "stats"), "a broker with its counters", _REFUSED),
+        ("GET", f"{brokers}/stats", of("brokers", "stats"), "a broker with its counters", EventAccess.SHOWN),
         ("GET", f"{triggers}/stats", of("triggers", "stats"), "a trigger with its counters", _OF_TARGET),
         ("GET", f"{triggers}/why", of("triggers", "why"), "why it got an event or not", _OF_TARGET),
         ("POST", f"{subscriptions}/pull", _CONSUME, "take events", _OF_TARGET),
@@ -176,10 +176,10 @@ def _views() -> Iterator[RightOfRoute]:
     for place, where in (("", " of all namespaces"), ("/namespaces/{namespace}", "")):
         base = f"/apis/{OWN}/v1{place}"
         yield RightOfRoute("GET", f"{base}/summary", Attributes("get", OWN, "summaries"), f"a summary{where}", _REFUSED)
-        for name, access in (("brokers", _REFUSED), ("triggers", EventAccess.SHOWN)):
+        for name in ("brokers", "triggers"):
             wanted = Attributes("list", EVENTING, name, "stats")
             what = f"list {name}{where} with their counters"
-            yield RightOfRoute("GET", f"{base}/{name[:-1]}stats", wanted, what, access, selects=True)
+            yield RightOfRoute("GET", f"{base}/{name[:-1]}stats", wanted, what, EventAccess.SHOWN, selects=True)
     # No role but cluster-admin has it: chunks hold events of all brokers, so it is given for the whole server or not.
     yield RightOfRoute(
         "GET", f"/apis/{OWN}/v1/chunks", Attributes("list", OWN, "chunks"), "list chunks of the log", _REFUSED

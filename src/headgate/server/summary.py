@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.auth.authorizer import AlwaysAllow, Authorizer
+from headgate.auth.routes import READ, SUBSCRIBE
 from headgate.auth.user import User
 from headgate.deadletters.store import DeadLetterCount
 from headgate.objects.api.grants import is_own, seen_by
@@ -229,12 +230,12 @@ class ListedTrigger(ListedObject, frozen=True, kw_only=True):
 
 
 class ListedBroker(ListedObject, frozen=True, kw_only=True):
-    """A broker with its counters."""
+    """A broker with its counters; `stats` is absent where they count events that are not for the user."""
 
     url: str = ""
     triggers: int
     subscriptions: int
-    stats: BrokerCount
+    stats: BrokerCount | None = None
 
 
 class StatsPage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -315,8 +316,13 @@ class ObjectStatsApi:
             return [_trigger(obj, stats.get(obj.metadata.path)) for obj in shown if isinstance(obj, Trigger)]
         paths = [obj.metadata.path for obj in objects]
         routed = await in_thread(self._store.attention.routed_by_broker, paths)
-        count = self._history.broker
-        return [_broker(obj, routed, count(obj.metadata.path)) for obj in objects if isinstance(obj, Broker)]
+        return [_broker(obj, routed, self._count(client, obj)) for obj in objects if isinstance(obj, Broker)]
+
+    def _count(self, client: Request, broker: Broker) -> BrokerCount | None:
+        user, path = user_of(client), broker.metadata.path
+        if any(self._authorizer.ceiling(user, right.on(path)) for right in (READ, SUBSCRIBE)):
+            return None
+        return self._history.broker(path)
 
     def _own(self, user: User, objects: list[Object]) -> frozenset[str]:
         """The names of those whose counters are for a user."""
@@ -338,7 +344,7 @@ def _trigger(obj: Trigger, stats: TargetStats | None) -> ListedTrigger:
     )
 
 
-def _broker(obj: Broker, routed: Mapping[tuple[str, str], int], count: BrokerCount) -> ListedBroker:
+def _broker(obj: Broker, routed: Mapping[tuple[str, str], int], count: BrokerCount | None) -> ListedBroker:
     return ListedBroker(
         **_listed(obj, obj.status.conditions),
         url=obj.status.address.url if obj.status.address is not None else "",
