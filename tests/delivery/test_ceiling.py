@@ -108,6 +108,32 @@ def test_what_waits_for_a_target_is_counted_below_its_ceiling(tmp_path: Path, lo
     run(work())
 
 
+def test_a_new_ceiling_begins_new_counters(tmp_path: Path, log: EventLog) -> None:
+    """Who sees those of today may not know of the events of before."""
+
+    async def work() -> None:
+        async with Subscriber() as subscriber:
+            one = target(1, subscriber.url)
+            routes = Routes(one)
+            async with running(tmp_path, routes) as at_work:
+                scheduler = at_work.dispatcher.scheduler
+
+                def counted() -> tuple[int, bool]:
+                    (state,) = scheduler.states
+                    return state.counts.delivered, state.recent is not None
+
+                log.append([event(0, data=RED), event(1, data=BLUE)])
+                async with matcher(at_work) as peer:
+                    peer.match((0, 1))
+                    await until(lambda: len(list(scheduler.states)) == 1 and counted() == (1, True))
+                    routes.put(below(one))
+                    await until(lambda: counted() == (0, False))
+                    peer.match((1, 1))
+                    await until(lambda: counted() == (1, True))
+
+    run(work())
+
+
 def test_the_counters_of_a_subscription_know_nothing_above_its_ceiling(tmp_path: Path) -> None:
     async def work() -> None:
         world = World(tmp_path)

@@ -24,7 +24,7 @@ from headgate.delivery.events import EventGoneError, Events
 from headgate.delivery.given_up import DeadLetterQueue
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.permits import PermitCounts
-from headgate.delivery.targets import GIVEN_UP, Lag, TargetState
+from headgate.delivery.targets import GIVEN_UP, Lag, TargetCounts, TargetState
 from headgate.delivery.verdicts import FinalCheck
 from headgate.filter.cel.evaluate import program
 from headgate.filter.compile.plan import Verdict
@@ -113,6 +113,8 @@ class Scheduler:
                 continue
             if target is not None:
                 was_paused = state.target.paused
+                if target.filter.ceiling != state.target.filter.ceiling:
+                    state.counts, state.recent = TargetCounts(), None  # whoever sees them may not know of all of them
                 state.route(target)  # what was gone may come back under its name and number
                 if was_paused and not target.paused:
                     state.deliveries.rebase()
