@@ -14,9 +14,12 @@ from urllib.parse import quote
 
 import pytest
 
+from headgate.auth.authorizer import NOTHING
 from headgate.auth.routes import CALLS, ROUTES, EventAccess
+from headgate.auth.rules import Attributes
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.objects.kinds.routing import TargetReport
+from headgate.server.authorization import Ceilings
 from tests.server.ceilings import (
     BLUE,
     CEILING,
@@ -258,6 +261,9 @@ def test_counters_are_those_of_ones_own_triggers(worlds: tuple[World, World]) ->
     assert one.ask("GET", f"{OBJECTS}/triggers/mine/stats").json["stats"]["attempts"][0]["id"] == "blue-1"
     for path in (f"{OURS}/brokerstats", f"{OBJECTS}/brokers/orders/stats"):
         assert [b'"stats"' in one.ask("GET", path, user=user).body for user in (BLUE, ROOT)] == [False, True]
+    wanted = Attributes("list", EVENTING, "triggers", "stats", "shop")
+    held = one.loop.run_until_complete(Ceilings(one.roles.authorizer).held(BLUE, wanted, EventAccess.SHOWN))
+    assert held.user.ceiling == NOTHING, "who is asked for him without knowing targets tells nothing"
     refused = one.ask("GET", f"{OBJECTS}/triggers/theirs/stats")
     assert (refused.status, b"its ceiling is wider" in refused.body) == (403, True)
     for each in worlds:

@@ -15,7 +15,7 @@ import grpc
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.audit import AuditEntry
-from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError
+from headgate.auth.authorizer import NOTHING, AlwaysAllow, Authorizer, ForbiddenError
 from headgate.auth.context import ENTRY, USER, current_entry, current_user
 from headgate.auth.event_policies import DefaultMode, EventPolicyAuthority, PublishAuthorizer
 from headgate.auth.routes import (
@@ -194,6 +194,8 @@ class Ceilings:
             raise self._refused(user, wanted, _HIDDEN, entry)
         if access is EventAccess.OWN:
             return await self._of_target(user, wanted, entry)
+        if access is EventAccess.SHOWN:  # whoever knows no targets tells nothing of their events
+            return HeldBelow(replace(user, ceiling=NOTHING))
         return HeldBelow(user)
 
     def _is_bound(self, user: User, wanted: Attributes) -> bool:
@@ -218,7 +220,7 @@ class Ceilings:
         ceiling = self._authorizer.ceiling(user, right)
         if not await asyncio.to_thread(is_own, self._authorizer, user, broker, below):
             raise self._refused(user, wanted, "gets events that your right does not give: its ceiling is wider", entry)
-        return HeldBelow(user, right, ceiling)
+        return HeldBelow(replace(user, ceiling=ceiling), right, ceiling)
 
     def _refused(self, user: User, wanted: Attributes, detail: str, entry: AuditEntry | None) -> ForbiddenError:
         error = ForbiddenError(user, wanted, detail, hint=_BELOW)
