@@ -28,7 +28,7 @@ A right to a broker's events may have [a ceiling](../howto/authorize.md#let-a-te
 * `joined`: the ceiling holds beside the filter of the request.
 * `written`: what is written gets only events below the ceiling of its writer.
 * `own`: of triggers and subscriptions whose own ceiling lies inside the user's; for others the answer is 403.
-* `shown`: the status of other users' triggers and subscriptions is shown without what events have left in it.
+* `shown`: other users' triggers and subscriptions are shown without what events have left: findings in their status, counters.
 * `refused`: 403 for whoever has a ceiling there.
 
 Without a word the request tells nothing of stored events. A role with `*` has no ceiling, and neither have members of `system:masters`.

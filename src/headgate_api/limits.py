@@ -855,7 +855,9 @@ SUBSCRIPTION_FLUSH_S: Final = 1.0
 PULL_SEARCH_S: Final = 10.0
 """How long a pull searches for a first event while it finds only unwanted ones, even one that does not wait."""
 PULL_REJECTED_MAX: Final = 256
-"""Unwanted events of one turn of a pull, 0.2 s of cel-cpp's time: then other consumers have their turns."""
+"""Unwanted events of one turn of a pull, 0.2 s of cel-cpp's time: then other consumers have their turns.
+
+To count a backlog below a ceiling as many are looked at that the matcher has left open; further ones do not count."""
 BACKFILL_POLL_S: Final = 0.1
 """How often a pull checks whether the filter to backfill is in force."""
 SEEK_SLACK_S: Final = 60.0

@@ -260,10 +260,9 @@ def _trace_lines(trace: dict[str, Any]) -> list[str]:
 def _match_lines(match: dict[str, Any]) -> list[str]:
     kind = match.get("kind", "target").lower()
     name = match.get("name") or f"(deleted, id {match['target']})"
-    lines = [
-        f"{match['time']}  matched: {kind} {name}, verdict {match['verdict']}, "
-        f"generation {match['generation']}, outbox position {match['position']}"
-    ]
+    place = f", outbox position {match['position']}" if "position" in match else ""  # not told below a ceiling
+    says = f"matched: {kind} {name}, verdict {match['verdict']}, generation {match['generation']}{place}"
+    lines = [f"{match['time']}  {says}"]
     attempts = match.get("attempts", [])
     lines += [f"{entry['time']}    {_entry_text(entry)}" for entry in attempts]
     if pending := match.get("pending"):

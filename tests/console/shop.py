@@ -30,6 +30,7 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 QUOTED = 'ce.type == "\\"\'<script>alert(1)</script>"'
 """A filter with every kind of quotes, and HTML."""
 GOLD = 'ce.type == "order.paid" && data.tier == "gold" && data.total > 100.0'
+CEILING = 'data.tier == "gold"'
 _AUTHENTICATION = """\
 apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
@@ -47,6 +48,8 @@ class Shop:
     server: Server
     admin: str
     viewer: str
+    gold: str
+    """The token of one who may have a part of the events."""
     subscriber: Subscriber
 
     def publish(self, *events: dict[str, Any], broker: str = "orders") -> None:
@@ -107,6 +110,37 @@ def _token(folder: Path, user: str, *groups: str) -> str:
     return text
 
 
+def _below_a_ceiling(server: Server) -> None:
+    """Gudrun has every right of the namespace, but to events below a ceiling."""
+    eventing, every = "eventing.knative.dev", ["*"]
+    rules = [
+        {"apiGroups": [eventing], "resources": ["brokers/events"], "verbs": ["get"], "filter": {"cel": CEILING}},
+        {"apiGroups": ["headgate.dev"], "resources": every, "verbs": every},
+        {
+            "apiGroups": [eventing],
+            "resources": ["brokers", "brokers/why", "brokers/timeline", "brokers/stats", "brokers/catalogue"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"apiGroups": [eventing], "resources": ["triggers", "triggers/stats", "triggers/why"], "verbs": every},
+    ]
+    rbac = "rbac.authorization.k8s.io"
+    base, metadata = f"{server.url}/apis/{rbac}/v1/namespaces/{SHOP}", {"name": "gold", "namespace": SHOP}
+    server.call(
+        "POST",
+        f"{base}/roles",
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": rules},
+    )
+    binding = {
+        "subjects": [{"kind": "User", "name": "gudrun"}],
+        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "gold"},
+    }
+    server.call(
+        "POST",
+        f"{base}/rolebindings",
+        {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "metadata": metadata, **binding},
+    )
+
+
 def filled(shop: Shop) -> None:
     server, to = shop.server, shop.subscriber
     binding = {
@@ -118,6 +152,7 @@ def filled(shop: Shop) -> None:
     }
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SHOP}/rolebindings"
     server.call("POST", server.url + path, binding)
+    _below_a_ceiling(server)
     server.create("brokers", SHOP, "orders", {})
     server.create("brokers", SHOP, "fast", {})
     for name, filter_, uri, more in (
@@ -160,7 +195,7 @@ def running(folder: Path, many: int) -> Iterator[Shop]:
     (folder / "data").mkdir(mode=0o700)
     if many:
         _many_triggers(folder / "data", many)
-    admin, viewer = _token(folder, "root", "system:masters"), _token(folder, "victor")
+    admin, viewer, gold = _token(folder, "root", "system:masters"), _token(folder, "victor"), _token(folder, "gudrun")
     with Provider(console=f"http://127.0.0.1:{port}/ui/") as provider, Subscriber() as subscriber:
         (folder / "authentication.yaml").write_text(_AUTHENTICATION.format(url=provider.url))
         arguments = ("--token-auth-file", str(folder / "tokens.csv"))
@@ -171,6 +206,6 @@ def running(folder: Path, many: int) -> Iterator[Shop]:
             environment.setenv("HEADGATE_CONSOLE_CLIENT_ID", "console")
             server.start()
         try:
-            yield Shop(server, admin, viewer, subscriber)
+            yield Shop(server, admin, viewer, gold, subscriber)
         finally:
             server.stop()

@@ -96,6 +96,41 @@ def test_who_may_only_look_sees_no_buttons(shop: Shop, visitor: Console) -> None
     expect(page.get_by_role("button", name="Delete…")).to_have_count(0)
 
 
+def test_below_a_ceiling_pages_show_what_is_allowed_and_say_what_is_not(
+    shop: Shop, visitor: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visitor.sign_in(shop.gold)
+    with monkeypatch.context() as as_gudrun:
+        as_gudrun.setattr(shop.server, "token", shop.gold)
+        spec = {"broker": "orders", "subscriber": {"uri": shop.subscriber.url("gudruns")}}
+        shop.server.create("triggers", SHOP, "gudruns", spec)
+    visitor.go("triggers/shop/gudruns")
+    expect(visitor.page.get_by_text("Delivered", exact=True)).to_be_visible()
+    expect(visitor.page.get_by_role("alert")).to_have_count(0)
+    shop.server.call("DELETE", f"{shop.server.url}{EVENTING}/triggers/gudruns")
+    page = visitor.go("overview", namespace=SHOP)
+    expect(page.get_by_role("alert")).to_contain_text("is not shown below a ceiling")
+    expect(page.get_by_role("alert")).to_contain_text("why, trace")
+    for path, name in (("brokers", "orders"), ("triggers", "gold-orders"), ("subscriptions", "large-orders")):
+        visitor.go(path, namespace=SHOP)
+        expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_count(0)
+    visitor.go("triggers/shop/gold-orders")
+    expect(page.get_by_role("alert")).to_contain_text("its ceiling is wider")
+    expect(page.get_by_role("heading", name="Conditions")).to_be_visible()
+    visitor.go("subscriptions/shop/large-orders")
+    expect(page.get_by_role("alert")).to_contain_text("its ceiling is wider")
+    visitor.go("brokers/shop/orders")
+    expect(page.get_by_role("heading", name="Conditions")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    visitor.go("events/shop/orders/ord-1")
+    expect(page.get_by_role("heading", name="What became of it")).to_be_visible()
+    visitor.go("events/shop/orders/ord-2")
+    expect(page.get_by_text("This event is not in the log")).to_be_visible()
+    visitor.go("dead-letters", namespace=SHOP)
+    visitor.title("Dead letters")
+
+
 # --- frame ----------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.objects.kinds.routing import Target
 from headgate.storage.files import DispatcherDirectory
 from headgate.subscriptions.messages import PlaceNotFoundError, SeekGoal
+from headgate_api.event import rfc3339
 from headgate_api.event.model import Event
 from tests.deadletters.test_sink_sender import letter, letters
 from tests.delivery.harness import (
@@ -55,11 +56,11 @@ def below(one: Target, ceiling: str = CEILING) -> Target:
     ("cel", "data", "verdict", "found"),
     [
         ("true", BLUE, Verdict.MATCH, ""),
-        ("true", RED, Verdict.MATCH, "filtered"),  # a row that is older than the ceiling
-        ("true", NONE, Verdict.MATCH, "filtered"),
-        ("true", NONE, Verdict.ERROR, "filtered"),  # the error is the ceiling's
-        ("data.nosuch > 1", RED, Verdict.CANDIDATE, "filtered"),
-        ("data.nosuch > 1", NONE, Verdict.ERROR, "filtered"),
+        ("true", RED, Verdict.MATCH, "foreign"),  # a row that is older than the ceiling
+        ("true", NONE, Verdict.MATCH, "foreign"),
+        ("true", NONE, Verdict.ERROR, "foreign"),  # the error is the ceiling's
+        ("data.nosuch > 1", RED, Verdict.CANDIDATE, "foreign"),
+        ("data.nosuch > 1", NONE, Verdict.ERROR, "foreign"),
         ("data.nosuch > 1", BLUE, Verdict.CANDIDATE, "error"),  # his own: he hears of it
         ("data.n > 1", BLUE, Verdict.CANDIDATE, "filtered"),
     ],
@@ -90,6 +91,62 @@ def test_rows_older_than_a_ceiling_are_not_sent_and_its_errors_not_told(tmp_path
         assert not any(report.last_error for report in routes.reports)
 
     run(work())
+
+
+def test_what_waits_for_a_target_is_counted_below_its_ceiling(tmp_path: Path, log: EventLog) -> None:
+    """A paused trigger says how many events a filter wants: not of those that the matcher left open."""
+
+    async def work() -> None:
+        paused = dataclasses.replace(below(target(1, "http://127.0.0.1:9/")), paused=True)
+        async with running(tmp_path, Routes(paused)) as at_work:
+            log.append([event(number, data=data) for number, data in enumerate((RED, BLUE, NONE, BLUE))])
+            async with matcher(at_work) as peer:
+                peer.match((0, 1), (1, 1), (2, 1), (3, 1), verdict=Verdict.CANDIDATE)
+                await until(lambda: at_work.dispatcher.scheduler.handed >= 4)
+                assert at_work.dispatcher.unfinished == 2
+
+    run(work())
+
+
+def test_a_new_ceiling_begins_new_counters(tmp_path: Path, log: EventLog) -> None:
+    """Who sees those of today may not know of the events of before."""
+
+    async def work() -> None:
+        async with Subscriber() as subscriber:
+            one = target(1, subscriber.url)
+            routes = Routes(one)
+            async with running(tmp_path, routes) as at_work:
+                scheduler = at_work.dispatcher.scheduler
+
+                def counted() -> tuple[int, bool]:
+                    (state,) = scheduler.states
+                    return state.counts.delivered, state.recent is not None
+
+                log.append([event(0, data=RED), event(1, data=BLUE)])
+                async with matcher(at_work) as peer:
+                    peer.match((0, 1))
+                    await until(lambda: len(list(scheduler.states)) == 1 and counted() == (1, True))
+                    routes.put(below(one))
+                    await until(lambda: counted() == (0, False))
+                    peer.match((1, 1))
+                    await until(lambda: counted() == (1, True))
+
+    run(work())
+
+
+def test_the_counters_of_a_subscription_know_nothing_above_its_ceiling(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        world.target = below(world.target, "data.n >= 5")
+        world.start()
+        world.add(10, Verdict.CANDIDATE)
+        stats = await world.subscriptions.stats(NAME)
+        assert (stats.backlog, stats.candidates, stats.oldest_unacknowledged) == (5, 5, rfc3339.text(5_000_000))
+        assert offsets(await world.pull()) == [5, 6, 7, 8, 9]
+        stats = await world.subscriptions.stats(NAME)
+        assert (stats.processed, stats.accepted, stats.rejected, stats.backlog) == (5, 5, 0, 5)
+
+    run_world(work())
 
 
 def test_dead_letters_of_other_events_are_neither_redriven_nor_sent(tmp_path: Path, log: EventLog) -> None:

@@ -151,6 +151,22 @@ def test_repeated_ids_are_found_one_after_the_other(tmp_path: Path) -> None:
     assert offsets == [5, 3, 2, 0]
 
 
+def test_below_a_ceiling_a_search_tells_no_place_of_other_events(tmp_path: Path) -> None:
+    """Where another partition has a hidden event of the same id, a search may have looked into it."""
+    log = EventLog(tmp_path)
+    log.append([event(1)])
+    log.append([event(1, data=b'{"n":2}'), event(1, type="hidden")], partition=1)
+    log.close()
+    tracer = Tracer(FileRecords(tmp_path, LogDirectory(tmp_path / "log", "stop")), cast(Store, Objects()))
+    namespace, name, _ = BROKER.split("/")
+    key, search = ObjectKey(Kind.BROKER, namespace, name), EventSearch("e1", ceiling="data.n == 1 && ce.type == 't'")
+    trace, result = tracer.trace(key, search)
+    assert trace is not None
+    assert result.next == {0: 0}
+    search = replace(search, before=result.next)
+    assert tracer.trace(key, search)[0] is None
+
+
 def replied(number: int, hops: int, root: str) -> Event:
     return with_lineage(event(number), hops, root)
 

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
+from typing import Any, cast
+from urllib.parse import parse_qs
 
+import msgspec
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 
 from headgate.auth.context import USER
 from headgate.auth.user import User, authenticated
+from headgate.delivery.recent import RecentAttempt
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
+from headgate.event.hops import place_root, with_lineage
+from headgate.filter.compile.plan import Verdict
 from headgate.inspect.file_records import FileRecords
 from headgate.inspect.log_follower import LogFollower
-from headgate.log.directory import LogDirectory
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.objects.api.admission import Admission
 from headgate.objects.api.api import ControlApi
@@ -31,14 +35,20 @@ from headgate.objects.api.bootstrap import bootstrap
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.objects.kinds.egress import UrlPolicy
+from headgate.objects.kinds.routing import Target
 from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import RbacCopy
 from headgate.observe.history import NumbersHistory
+from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner
 from headgate.server.authorization import AuthorizedRequests, Ceilings
+from headgate.server.peers.dispatcher_group import DispatcherQuestion, DispatcherReach
+from headgate.server.peers.local_http import WholeAnswer
+from headgate.server.peers.target_stats import StatsReply, TargetStats
 from headgate.server.processes import control
+from headgate.storage.files import directories_of
 from headgate.stream.api import ReadApi
 from headgate.stream.follow import Readers
 from headgate_api.event.model import DataKind, Event
@@ -82,15 +92,27 @@ def hidden(number: int, variant: str) -> Event:
     id_, source = f"{variant}-{number}", f"/{variant}"
     if number % 3 == 0:
         return Event("1.0", id_, source, f"secret.{variant}", data_kind=DataKind.BINARY, data=variant.encode())
-    data = {"secret": variant, "n": number if variant == "crimson" else -number}
+    data: dict[str, Any] = {"secret": variant, "n": number if variant == "crimson" else -number}
     if number % 3 == 1:
         data["tenant"] = "red"
-    return Event("1.0", id_, source, f"secret.{variant}", data_kind=DataKind.JSON, data=json.dumps(data).encode())
+    event = Event("1.0", id_, source, f"secret.{variant}", data_kind=DataKind.JSON, data=json.dumps(data).encode())
+    return with_lineage(event, 1, ROOTS[number]) if number in ROOTS and variant == "crimson" else event
 
 
 def shown(number: int) -> Event:
+    """Some descend from another one that is shown, or from a hidden one; of both there are hidden descendants, too."""
     data = {"tenant": "blue", "n": number}
-    return Event("1.0", f"blue-{number}", "/blue", "order", data_kind=DataKind.JSON, data=json.dumps(data).encode())
+    event = Event("1.0", f"blue-{number}", "/blue", "order", data_kind=DataKind.JSON, data=json.dumps(data).encode())
+    return with_lineage(event, 1, ROOTS[number]) if number in ROOTS else event
+
+
+ROOTS: dict[int, str] = {}
+"""By number: what an event descends from."""
+for numbers, root in (
+    ((13, 14, 15, 16, 18), place_root(shown(12), 0, 12)),
+    ((23, 24, 26, 27), place_root(hidden(22, "crimson"), 0, 22)),
+):
+    ROOTS |= dict.fromkeys(numbers, root)
 
 
 @dataclass
@@ -107,11 +129,38 @@ class Answer:
         return [json.loads(line) for line in self.body.splitlines()]
 
 
+class Counters:
+    """A dispatcher that counts of each trigger what it says of the hidden events, too."""
+
+    count = 1
+
+    def __init__(self, store: Store, variant: str) -> None:
+        self._store = store
+        self._variant = variant
+
+    async def ask(self, _: int, question: DispatcherQuestion) -> WholeAnswer:
+        ids = [int(one) for one in parse_qs(question.target.partition("?")[2])["targets"][0].split(",")]
+        targets = [target for target in self._store.snapshot().targets.values() if target.id in ids]
+        return WholeAnswer(200, msgspec.json.encode(StatsReply("2026-01-01T00:00:00Z", dict(map(self._of, targets)))))
+
+    def _of(self, target: Target) -> tuple[str, TargetStats]:
+        is_crimson = not target.filter.ceiling and self._variant == "crimson"
+        attempt = RecentAttempt("2026-01-01T00:00:00Z", f"{self._variant if is_crimson else 'blue'}-1", "/", 1, 0.1)
+        since = "2026-01-01T00:00:00Z"
+        stats = TargetStats(40 if is_crimson else 20, 0, 0, 0, 0, 0.0, 0, False, "closed", since, attempts=[attempt])
+        return target.name, stats
+
+    def routes(self, routes: Sequence[Route]) -> list[Route]:
+        return []
+
+
 class World:
     """The server with its log: of three events two are hidden from blue."""
 
     def __init__(self, folder: Path, variant: str, store: Store, threads: ThreadPoolExecutor) -> None:
         self.store = store
+        self.folder = folder
+        self.counters = Counters(store, variant)
         self.loop = asyncio.new_event_loop()
         self.roles = RbacCopy(store)
         self.grants = Grants(store, UrlPolicy(), self.roles.authorizer, self.roles.refresh)
@@ -133,7 +182,7 @@ class World:
         objects = control.application(
             store,
             api,
-            Mock(),
+            cast(DispatcherReach, self.counters),
             NumbersHistory(dict),
             follower,
             records=lambda _: FileRecords(folder, log, 1, follower),
@@ -156,6 +205,13 @@ class World:
                 chunk = self.events[at : at + 5]
                 stored = [StoredEvent(brokers["shop/orders"], one) for one in chunk]
                 log.append(Encoded(to_batch(stored), [one.type for one in chunk]))
+
+    def match(self, rows: Iterable[tuple[int, int]]) -> None:
+        """The matcher has found these, offset and target, and nothing is delivered yet."""
+        found = [RowGroup(0, 1, [(offset, target, int(Verdict.MATCH))]) for offset, target in rows]
+        outbox = directories_of(self.folder, 1)[0].outbox
+        with PartitionWriter(Partition(outbox, "stop"), OUTBOX_SCHEMA, clock_us=lambda: START_US + 10**9) as written:
+            written.append(encode_chunk(found, {}))
 
     def role(self, rules: list[dict[str, Any]], name: str = "blue") -> None:
         document = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}

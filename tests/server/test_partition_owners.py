@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,13 +16,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
+from headgate.auth.authorizer import NOTHING
+from headgate.auth.context import USER
+from headgate.auth.user import authenticated
+from headgate.delivery.events import SharedEvent
+from headgate.inspect.find import EventRecords
 from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.server.peers import local_http, partition_owners
 from headgate.server.peers.dispatcher_group import DispatcherGroup
-from headgate.server.peers.partition_owners import PartitionOwners
+from headgate.server.peers.local_http import FORWARDED
+from headgate.server.peers.partition_owners import PARTITION, PartitionOwners
 from headgate.server.peers.servers import PeerServers
-from headgate.server.processes.kafka.partition_answers import partitions_api
+from headgate.server.processes.kafka.partition_answers import PartitionRecordsApi, partitions_api
 from headgate.settings import Settings
+from tests.delivery.harness import BROKER, event
 
 STEP_S = 60.0
 PATH = "/pull/{namespace}/{name}"
@@ -54,7 +63,7 @@ class OnePartition:
         return 0
 
 
-async def pull(app: ASGIApp) -> int:
+async def pull(app: ASGIApp, **more: object) -> int:
     """The status of an answer."""
     sent: list[Any] = []
     requests = iter([{"type": "http.request", "body": b"", "more_body": False}])
@@ -66,7 +75,7 @@ async def pull(app: ASGIApp) -> int:
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/pull/ns/s", "query_string": b"", "headers": []}
-    await app(scope, receive, send)
+    await app(scope | {"raw_path": b"/pull/ns/s"} | more, receive, send)
     return int(sent[0]["status"])
 
 
@@ -99,3 +108,50 @@ def test_an_owner_that_stands_still_is_left_once_another_one_has_its_partition(
             assert await pull(front) == 200
 
     asyncio.run(asyncio.wait_for(main(tmp_path_factory.mktemp("o")), STEP_S))
+
+
+@pytest.mark.parametrize(("ceiling", "status"), [("", 200), ("data.n == 1", 200), (NOTHING, 403)])
+def test_the_headers_of_another_server_are_no_way_around_a_ceiling(
+    tmp_path_factory: pytest.TempPathFactory, ceiling: str, status: int
+) -> None:
+    """Anybody can send them, and name targets."""
+
+    async def answer(_: Request) -> Response:
+        return JSONResponse({})
+
+    async def main(data: Path) -> None:
+        settings = Settings(data=data, listen="127.0.0.1:1", grpc="off")
+        own = {0: Owned(Router([Route(PATH, answer, methods=["POST"])]))}
+        async with local_http.answering(partitions_api(own), settings.dispatcher_socket(0)):
+            owners = PartitionOwners(settings, 1, dict, PeerServers(settings))
+            app = Router(owners.routes([Route(PATH, answer, methods=["POST"])]))
+            headers = [(FORWARDED, b"1"), (PARTITION, b"0")]
+            user = replace(authenticated("blue"), ceiling=ceiling)
+            assert await pull(app, headers=headers, **{USER: user}) == status
+
+    asyncio.run(asyncio.wait_for(main(tmp_path_factory.mktemp("o")), STEP_S))
+
+
+@pytest.mark.parametrize(("ceiling", "status"), [("", 200), ("data.n == 1", 200), ("data.n == 2", 404)])
+def test_an_owner_tells_what_became_of_an_event_below_the_ceiling_alone(ceiling: str, status: int) -> None:
+    class Events:
+        async def load(self, *_: int) -> SharedEvent:
+            return SharedEvent(BROKER, event(1), 1)
+
+    class Served:
+        def served(self, _: str) -> ServedBroker:
+            return ServedBroker(BROKER, DEFAULT_RULE)
+
+    class Parts:
+        thread = None
+
+        def of_event(self, *_: object) -> EventRecords:
+            return EventRecords(True, False, [], [])
+
+    parts = cast(Any, Parts())
+    api = PartitionRecordsApi(parts, parts, cast(Any, Events()), cast(Any, Served()))
+    app = Starlette(routes=list(api.routes()), exception_handlers=ERROR_HANDLERS)
+    path = "/apis/eventing.knative.dev/v1/namespaces/default/brokers/default/trace"
+    user = replace(authenticated("blue"), ceiling=ceiling)
+    more: dict[str, object] = {"method": "GET", "path": path, "query_string": b"place=0:1", USER: user}
+    assert asyncio.run(pull(app, **more)) == status

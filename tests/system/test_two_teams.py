@@ -526,11 +526,14 @@ def test_a_user_below_a_ceiling_gets_a_part_of_the_events(teams: Teams) -> None:
     assert teams.ask("eve", "POST", f"{place}/theirs/pull", {"wait": 0}).status == 403
     method, opening = "/headgate.v1.Subscriptions/Subscribe", OPENINGS["Subscribe"]
     assert teams.call("eve", method, opening("regions/theirs"))[0] == "PERMISSION_DENIED"
-    for path in (f"{base}/brokers/{THERE}/trace?id=us-1", teams.place("regions", "deadletters")):
-        refusal = teams.ask("eve", "GET", path)
-        assert (refusal.status, b"ceiling" in refusal.body) == (403, True), refusal
-    hidden, unknown = (teams.ask("eve", "GET", f"{base}/brokers/{THERE}/why?id={id_}").json for id_ in ("us-1", "us-9"))
-    assert {**hidden, "id": ""} | {"searchedTo": ""} == {**unknown, "id": ""} | {"searchedTo": ""}
+    refusal = teams.ask("eve", "GET", teams.place("regions", "deadletters"))
+    assert (refusal.status, b"ceiling" in refusal.body) == (403, True), refusal
+    for name in ("why", "trace"):
+        shown, hidden, unknown = (
+            teams.ask("eve", "GET", f"{base}/brokers/{THERE}/{name}?id={id_}").json for id_ in ("eu-1", "us-1", "us-9")
+        )
+        assert {**hidden, "id": ""} | {"searchedTo": ""} == {**unknown, "id": ""} | {"searchedTo": ""}
+        assert "eu-1" in json.dumps(shown.get("trace", shown))
     assert teams.kubectl("root", "apply", "-f", "-", stdin=ceilinged("us")).returncode == 0
     assert read_by_http() == {"us-1"}
 

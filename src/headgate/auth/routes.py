@@ -43,7 +43,7 @@ class EventAccess(StrEnum):
     JOINED = "joined"  # the ceiling holds beside the request's own filter: the gate writes it into the user
     WRITTEN = "written"  # what is written is filtered below the ceiling of its writer (`objects/api/admission.py`)
     OWN = "own"  # the events are those of a trigger or subscription, whose ceiling must lie inside the user's
-    SHOWN = "shown"  # an object, of whose status nothing is shown that events have left in it
+    SHOWN = "shown"  # an object, of which nothing is shown that events have left: findings in its status, counters
     REFUSED = "refused"  # whoever has a ceiling there is refused
 
 
@@ -127,13 +127,13 @@ def _subresources() -> Iterator[RightOfRoute]:
         ("GET", f"{own_brokers}/filter", of("brokers", "filter"), "which events are wanted", _NONE),
         ("POST", f"{own_brokers}/backtest", of("brokers", "backtest", "create"), "try a filter", _JOINED),
         ("GET", f"{brokers}/why", of("brokers", "why"), "why triggers got an event or not", _JOINED),
-        ("GET", f"{brokers}/trace", of("brokers", "trace"), "the way of an event", _REFUSED),
-        ("GET", f"{brokers}/timeline", of("brokers", "timeline"), "an event's life", _REFUSED),
+        ("GET", f"{brokers}/trace", of("brokers", "trace"), "the way of an event", _JOINED),
+        ("GET", f"{brokers}/timeline", of("brokers", "timeline"), "an event's life", _JOINED),
         ("GET", f"{brokers}/catalogue", CATALOGUE, "which events flow here", _REFUSED),
         ("POST", f"{brokers}/catalogue", CATALOGUE, "names in a filter that no event has had", _REFUSED),
         ("GET", f"{brokers}/lint", of("brokers", "lint"), "compare its filters", _REFUSED),
-        ("GET", f"{brokers}/stats", of("brokers", "stats"), "a broker with its counters", _REFUSED),
-        ("GET", f"{triggers}/stats", of("triggers", "stats"), "a trigger with its counters", _REFUSED),
+        ("GET", f"{brokers}/stats", of("brokers", "stats"), "a broker with its counters", EventAccess.SHOWN),
+        ("GET", f"{triggers}/stats", of("triggers", "stats"), "a trigger with its counters", _OF_TARGET),
         ("GET", f"{triggers}/why", of("triggers", "why"), "why it got an event or not", _OF_TARGET),
         ("POST", f"{subscriptions}/pull", _CONSUME, "take events", _OF_TARGET),
         ("POST", f"{subscriptions}/ack", _CONSUME, "acknowledge events", _OF_TARGET),
@@ -143,7 +143,7 @@ def _subresources() -> Iterator[RightOfRoute]:
         ("GET", f"{subscriptions}/seek", _SEEK._replace(verb="get"), "how far a seek is", _OF_TARGET),
         ("DELETE", f"{subscriptions}/seek", _SEEK._replace(verb="delete"), "cancel a seek", _OF_TARGET),
         ("POST", f"{subscriptions}/analyze", _ANALYZE, "try a filter on the backlog", _REFUSED),
-        ("GET", f"{subscriptions}/stats", _STATS, "where a subscription stands", _REFUSED),
+        ("GET", f"{subscriptions}/stats", _STATS, "where a subscription stands", _OF_TARGET),
         ("GET", f"{subscriptions}/consumers", _CONSUMERS, "who has its events", _OF_TARGET),
     ):
         yield RightOfRoute(method, path, wanted, what, access)
@@ -187,7 +187,7 @@ def _views() -> Iterator[RightOfRoute]:
         for name in ("brokers", "triggers"):
             wanted = Attributes("list", EVENTING, name, "stats")
             what = f"list {name}{where} with their counters"
-            yield RightOfRoute("GET", f"{base}/{name[:-1]}stats", wanted, what, _REFUSED, selects=True)
+            yield RightOfRoute("GET", f"{base}/{name[:-1]}stats", wanted, what, EventAccess.SHOWN, selects=True)
     # No role but cluster-admin has it: chunks hold events of all brokers, so it is given for the whole server or not.
     yield RightOfRoute(
         "GET", f"/apis/{OWN}/v1/chunks", Attributes("list", OWN, "chunks"), "list chunks of the log", _REFUSED
@@ -343,7 +343,7 @@ CALLS: Final[tuple[RightOfCall, ...]] = (
     ),
     RightOfCall(f"/{SUBSCRIPTIONS}/Seek", _SEEK, "go on elsewhere", _OF_TARGET, _subscription(pb.SeekRequest)),
     RightOfCall(
-        f"/{SUBSCRIPTIONS}/Stats", _STATS, "where a subscription stands", _REFUSED, _subscription(pb.StatsRequest)
+        f"/{SUBSCRIPTIONS}/Stats", _STATS, "where a subscription stands", _OF_TARGET, _subscription(pb.StatsRequest)
     ),
     RightOfCall(
         f"/{SUBSCRIPTIONS}/Analyze", _ANALYZE, "try a filter on the backlog", _REFUSED, _subscription(pb.AnalyzeRequest)

@@ -24,7 +24,7 @@ from headgate.delivery.events import EventGoneError, Events
 from headgate.delivery.given_up import DeadLetterQueue
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.permits import PermitCounts
-from headgate.delivery.targets import GIVEN_UP, Lag, TargetState
+from headgate.delivery.targets import GIVEN_UP, Lag, TargetCounts, TargetState
 from headgate.delivery.verdicts import FinalCheck
 from headgate.filter.cel.evaluate import program
 from headgate.filter.compile.plan import Verdict
@@ -120,6 +120,8 @@ class Scheduler:
                 continue
             if target is not None:
                 was_paused = state.target.paused
+                if target.filter.ceiling != state.target.filter.ceiling:
+                    state.counts, state.recent = TargetCounts(), None  # whoever sees them may not know of all of them
                 state.route(target)  # what was gone may come back under its name and number
                 if was_paused and not target.paused:
                     state.deliveries.rebase()
@@ -226,6 +228,8 @@ class Scheduler:
                 _ENDED["gone"].inc()
         elif verdict == Verdict.ERROR and not state.target.delivery.filter_errors_kept:
             self._error(state, partition, offset)
+        elif verdict != Verdict.MATCH and not self._is_below_ceiling(state.target, partition, offset, unknown=True):
+            _ENDED["foreign"].inc()  # now, not before its delivery: what waits for the target is counted
         elif state.lag is not None:
             if (tail := state.lag.tail) is not None:
                 if len(tail) < limits.TARGET_QUEUE_MAX:
@@ -253,8 +257,8 @@ class Scheduler:
     def _error(self, state: TargetState, partition: int, offset: int) -> None:
         """The matcher says that the filter's value is an error; describe it now and then."""
         target = state.target
-        if target.filter.ceiling and not self._is_known_below_ceiling(target, partition, offset):
-            return
+        if not self._is_below_ceiling(target, partition, offset, unknown=False):
+            return  # perhaps the ceiling is the error, so that the event is not the target's
         _ENDED["error"].inc()
         _FILTER_ERRORS.inc()
         state.counts.filter_errors += 1
@@ -264,12 +268,14 @@ class Scheduler:
             if (event := self._events.recent(partition, offset)) is not None:
                 self._final_check.errors.describe(target.id, self._final_check.message(target, event), event)
 
-    def _is_known_below_ceiling(self, target: Target, partition: int, offset: int) -> bool:
-        """Whether an error may be told: perhaps the ceiling is the error, so that the event is not the target's."""
+    def _is_below_ceiling(self, target: Target, partition: int, offset: int, *, unknown: bool) -> bool:
+        """Whether an event is below its target's ceiling; `unknown` where it cannot be looked at now."""
+        if not target.filter.ceiling:
+            return True
         with contextlib.suppress(EventGoneError):
             event = self._events.recent(partition, offset)
-            return event is not None and self._final_check.is_below_ceiling(target, event)
-        return False
+            return unknown if event is None else self._final_check.is_below_ceiling(target, event)
+        return unknown
 
     def _bound(self, state: TargetState) -> int:
         """How many deliveries a target may have in memory now; a paused one has few, for it needs none."""

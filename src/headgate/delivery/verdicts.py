@@ -161,7 +161,7 @@ class FinalCheck:
                 _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
             return "foreign"
         if not self.is_below_ceiling(target, event):
-            return "filtered"
+            return "foreign"  # in no counter of the target: who sees them may not know of the event
         if delivery.verdict != Verdict.MATCH or not _is_sure(target.filter, event):
             decision = self.judge_filter(target.filter.cel, event)
             if decision.kind is OutcomeKind.FALSE:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 from starlette.requests import Request
@@ -32,6 +33,7 @@ from headgate.inspect.lint import Lints, LintView
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
 from headgate.inspect.why import EventExplanation, Tracer, Why
 from headgate.log.directory import LogDirectory
+from headgate.objects.api.grants import seen_by
 from headgate.objects.api.http import decoded_as, json_response, read_body
 from headgate.objects.api.queries import user_of
 from headgate.objects.store.store import Store
@@ -153,22 +155,20 @@ class InspectApi:
         return json_response(found)
 
     async def _timeline(self, request: Request) -> Response:
-        key, search, records = _key(Kind.BROKER, request), _search(request), self._records(request)
+        key, records, why = _key(Kind.BROKER, request), self._records(request), self._why(request)
+        search = self._below(user_of(request), key.path, _search(request))
         after, limit = _page(request)
 
         def work() -> JsonObject:
             trace, result = Tracer(records, self._store).trace(key, search)
-            found = (
-                Why(records, self._store).of_stored(key, trace.found, after=after, limit=limit)
-                if trace is not None
-                else None
-            )
+            found = why.of_stored(key, trace.found, after=after, limit=limit) if trace is not None else None
             return timeline_json(key.path, search.id, trace, result, found)
 
         return json_response(await self._in_turn(request, work))
 
     async def _trace(self, request: Request) -> Response:
-        key, search = _key(Kind.BROKER, request), _search(request)
+        key = _key(Kind.BROKER, request)
+        search = self._below(user_of(request), key.path, _search(request))
         tracer = Tracer(self._records(request), self._store)
         trace, result = await self._in_turn(request, lambda: tracer.trace(key, search))
         return json_response(trace_json(trace, result))
@@ -186,7 +186,7 @@ class InspectApi:
         return replace(search, ceiling=self._authorizer.ceiling(user, READ.on(broker)))
 
     def _why(self, request: Request) -> Why:
-        return Why(self._records(request), self._store)
+        return Why(self._records(request), self._store, partial(seen_by, self._authorizer, user_of(request)))
 
 
 def _key(kind: Kind, request: Request) -> ObjectKey:

@@ -143,10 +143,12 @@ def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchRes
             offset = found.offset
             if offset >= search.before.get(partition, offset + 1):
                 continue
-            if search.ceiling and not (found.stored.broker == broker and _is_below(found, search.ceiling)):
+            if search.ceiling and not (found.stored.broker == broker and is_below(found, search.ceiling)):
                 continue
             if found.stored.broker == broker:
-                return SearchResult(found, reached | {partition: offset}, other, piece.append_time_us)
+                # Which other partitions were looked into may say where hidden events of the id are.
+                passed = search.before if search.ceiling else reached
+                return SearchResult(found, {**passed, partition: offset}, other, piece.append_time_us)
             if other is None and _is_near(found, broker):
                 other = partition, offset
         reached[partition] = piece.first_offset
@@ -154,7 +156,10 @@ def find_event(log: InspectedLog, broker: str, search: EventSearch) -> SearchRes
     return SearchResult(_at(log, other, broker, search) if other is not None else None, {}, other, searched_us)
 
 
-def _is_below(found: FoundEvent, ceiling: str) -> bool:
+def is_below(found: FoundEvent, ceiling: str) -> bool:
+    """Whether an event is below a ceiling, CEL; empty for none."""
+    if not ceiling:
+        return True
     view = EventView(found.stored.event, found.append_time_us)
     return program(ceiling).evaluate_view(view).kind is OutcomeKind.TRUE
 

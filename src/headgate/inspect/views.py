@@ -193,7 +193,7 @@ def _event_trace(trace: EventTrace) -> JsonObject:
         "chunk": _chunk(found),
         "evaluated": trace.evaluated,
         **_given(
-            matches=list(map(_match, trace.matches)),
+            matches=[_match(one, trace.is_below_ceiling) for one in trace.matches],
             tree=list(map(_relative, trace.tree.events)),
             replays=list(map(_entry, trace.others)),
         ),
@@ -236,14 +236,17 @@ def _entry(entry: JournalEntry) -> JsonObject:
     return {"time": _time(entry.time_us), "origin": entry.origin} | said | _given(result=entry.result)
 
 
-def _match(match: MatchTrace) -> JsonObject:
-    """A trigger or subscription that the event was matched for; `kind` and `name` are absent when it is deleted."""
+def _match(match: MatchTrace, is_below_ceiling: bool) -> JsonObject:
+    """A trigger or subscription that the event was matched for; `kind` and `name` are absent when it is deleted.
+
+    The position in the outbox counts matches of all events.
+    """
     row, key, pull = match.row, match.key, match.pull
     return {
         "time": _time(row.time_us),
         "verdict": row.verdict.name.lower(),
         "generation": row.generation,
-        "position": row.position,
+        **({} if is_below_ceiling else {"position": row.position}),
         "target": row.target,
         **_given(
             kind=key and key.kind,

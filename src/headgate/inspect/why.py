@@ -51,6 +51,7 @@ from headgate.inspect.find import (
     SearchResult,
     Unfinished,
     find_event,
+    is_below,
     time_text,
 )
 from headgate.objects.kinds.routing import Target
@@ -61,7 +62,7 @@ from headgate_api.event import rfc3339
 from headgate_api.event.names import full_name, path_of
 from headgate_api.event.status import status_text
 from headgate_api.limits import TREE_BYTES_MAX, TREE_EVENTS_MAX, TREE_SECONDS_MAX
-from headgate_api.objects.kinds import Broker, Condition, Kind, ObjectKey, Trigger
+from headgate_api.objects.kinds import Broker, Condition, Kind, Object, ObjectKey, Trigger
 
 
 class EventFate(StrEnum):
@@ -130,14 +131,18 @@ class BrokerExplanation:
 
 
 class Why:
-    """Explains what became of an event. Blocking; any number of calls at the same time."""
+    """Explains what became of an event. Blocking; any number of calls at the same time.
 
-    def __init__(self, records: Records, store: Store) -> None:
+    `shown` makes of an object what whoever asks may see of it.
+    """
+
+    def __init__(self, records: Records, store: Store, shown: Callable[[Object], Object] = lambda obj: obj) -> None:
         self._records = records
         self._store = store
+        self._shown = shown
 
     def of_trigger(self, key: ObjectKey, search: EventSearch) -> EventExplanation:
-        trigger = self._store.get(key)
+        trigger = self._shown(self._store.get(key))
         assert isinstance(trigger, Trigger)
         path, table = key.path, self._store.snapshot()
         target = table.trigger(path)
@@ -176,7 +181,7 @@ class Why:
         event = _Asked(found, self._records.of_event(found))
         listed = [
             (one.name_at_broker, self._for_list(one, targets, event))
-            for one in triggers.values()
+            for one in map(self._shown, triggers.values())
             if isinstance(one, Trigger)
         ]
         return BrokerExplanation(found, tuple(listed), listed[-1][0] if listed and len(keys) > limit else "")
@@ -491,18 +496,18 @@ class EventTree:
     complete: bool
 
 
-def tree_of(log: InspectedLog, found: FoundEvent) -> EventTree:
-    """The tree that an event belongs to: a bounded search, forward from its root."""
+def tree_of(log: InspectedLog, found: FoundEvent, ceiling: str = "") -> EventTree:
+    """The tree that an event belongs to, as far as it is below a ceiling: a bounded search, forward from its root."""
     event = found.stored.event
     root = root_of(event) or place_root(event, found.partition, found.offset)
     first = _root(log, root, found)
     since_us = found.append_time_us if first is None else first.append_time_us
-    events = [] if first is None else [first]
+    events = [first] if first is not None and is_below(first, ceiling) else []
     written = f'"{ROOT}":"{root}"'
     ends_s, left_bytes = time.monotonic() + TREE_SECONDS_MAX, TREE_BYTES_MAX
     complete = True
     for page in log.descendants(root, since_us):
-        events += _related(page, written, found)
+        events += (one for one in _related(page, written, found) if is_below(one, ceiling))
         left_bytes -= page.size_bytes
         if left_bytes <= 0 or len(events) >= TREE_EVENTS_MAX or time.monotonic() > ends_s:
             complete = False
@@ -548,7 +553,8 @@ class MatchTrace:
 class EventTrace:
     """Everything that is known of one stored event; `evaluated` says whether the matcher has passed it.
 
-    `others` are attempts without a row: replays to a URL, or to a trigger of today.
+    `others` are attempts without a row: replays to a URL, or to a trigger of today. `is_below_ceiling`: who asks may
+    not know of all events, so nothing is told that counts others.
     """
 
     found: FoundEvent
@@ -556,6 +562,7 @@ class EventTrace:
     matches: tuple[MatchTrace, ...]
     tree: EventTree
     others: tuple[JournalEntry, ...]
+    is_below_ceiling: bool = False
 
 
 class Tracer:
@@ -594,5 +601,5 @@ class Tracer:
             matches.append(MatchTrace(row, key, attempts, one.dead_letter, pull))
         matched = {one.row.target for one in rows}
         others = tuple(one for one in known if one.target not in matched and is_told(one.target))
-        tree = tree_of(self._records.log, found)
-        return EventTrace(found, event.is_matched or bool(rows), tuple(matches), tree, others), result
+        tree, is_evaluated = tree_of(self._records.log, found, search.ceiling), event.is_matched or bool(rows)
+        return EventTrace(found, is_evaluated, tuple(matches), tree, others, bool(search.ceiling)), result

@@ -15,7 +15,7 @@ import grpc
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.audit import AuditEntry
-from headgate.auth.authorizer import AlwaysAllow, Authorizer, ForbiddenError
+from headgate.auth.authorizer import NOTHING, AlwaysAllow, Authorizer, ForbiddenError
 from headgate.auth.context import ENTRY, USER, current_entry, current_user
 from headgate.auth.event_policies import DefaultMode, EventPolicyAuthority, PublishAuthorizer
 from headgate.auth.routes import (
@@ -31,8 +31,7 @@ from headgate.auth.routes import (
 )
 from headgate.auth.rules import Attributes
 from headgate.auth.user import ANONYMOUS, User, impersonation_of
-from headgate.filter.tools.ceiling import is_inside
-from headgate.objects.api.grants import Grants
+from headgate.objects.api.grants import Grants, is_own
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import EventPolicyCopy, ObjectCopy, RbacCopy
 from headgate.observe.metrics import REQUESTS_REFUSED
@@ -48,7 +47,7 @@ _OPEN: Final = AlwaysAllow()
 TargetCeiling = Callable[[ObjectKey], tuple[str, str] | None]
 """Of a trigger or subscription its broker and its ceiling, see `TargetTable.ceiling_of`; may block."""
 _HIDDEN: Final = "is not shown below a ceiling, and your right to events has one"
-_BELOW: Final = "reads are made below a ceiling: headgate tail, read, why, and subscriptions and triggers of your own"
+_BELOW: Final = "below a ceiling you have headgate tail, read, why, trace, and your own triggers and subscriptions"
 
 
 class Rights:
@@ -195,6 +194,8 @@ class Ceilings:
             raise self._refused(user, wanted, _HIDDEN, entry)
         if access is EventAccess.OWN:
             return await self._of_target(user, wanted, entry)
+        if access is EventAccess.SHOWN:  # whoever knows no targets tells nothing of their events
+            return HeldBelow(replace(user, ceiling=NOTHING))
         return HeldBelow(user)
 
     def _is_bound(self, user: User, wanted: Attributes) -> bool:
@@ -217,10 +218,9 @@ class Ceilings:
         broker, below = found
         right = SUBSCRIBE.on(broker)
         ceiling = self._authorizer.ceiling(user, right)
-        is_wider = below != ceiling and (not below or not await asyncio.to_thread(is_inside, below, ceiling))
-        if ceiling and is_wider:
+        if not await asyncio.to_thread(is_own, self._authorizer, user, broker, below):
             raise self._refused(user, wanted, "gets events that your right does not give: its ceiling is wider", entry)
-        return HeldBelow(user, right, ceiling)
+        return HeldBelow(replace(user, ceiling=ceiling), right, ceiling)
 
     def _refused(self, user: User, wanted: Attributes, detail: str, entry: AuditEntry | None) -> ForbiddenError:
         error = ForbiddenError(user, wanted, detail, hint=_BELOW)

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headgate.auth.authorizer import AlwaysAllow, Authorizer
+from headgate.auth.routes import READ, SUBSCRIBE
+from headgate.auth.user import User
 from headgate.deadletters.store import DeadLetterCount
+from headgate.objects.api.grants import is_own, seen_by
 from headgate.objects.api.http import Handler, in_thread, json_response
-from headgate.objects.api.queries import continue_token, list_query
+from headgate.objects.api.queries import continue_token, list_query, user_of
 from headgate.objects.api.watch import ListQuery
 from headgate.objects.store.attention import ObjectTrouble, Trouble, is_troubled, troubles
 from headgate.objects.store.history import BodyTest, Page
@@ -36,10 +41,11 @@ from headgate.settings import Settings
 from headgate_api.event import rfc3339
 from headgate_api.limits import ATTENTION_MAX, HISTORY_POINT_S, RATE_WINDOW_S, STATS_PAGE_DEFAULT, STATS_PAGE_MAX
 from headgate_api.objects.errors import MalformedObjectError
-from headgate_api.objects.kinds import Broker, Condition, Kind, Object, ObjectKey, Trigger, decode_stored
+from headgate_api.objects.kinds import Broker, Condition, Kind, Object, ObjectKey, Trigger, decode_stored, key_of
 
 _KEPT: Final = "kept"
 _READY: Final = "Ready"
+_OPEN: Final = AlwaysAllow()
 _log = structlog.get_logger(__name__)
 
 
@@ -214,7 +220,7 @@ class ListedObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ListedTrigger(ListedObject, frozen=True, kw_only=True):
-    """A trigger with its counters; `stats` is absent while its dispatcher is away."""
+    """A trigger with its counters; `stats` is absent while its dispatcher is away, and where it is not for the user."""
 
     broker: str
     subscriber: str = ""
@@ -224,12 +230,12 @@ class ListedTrigger(ListedObject, frozen=True, kw_only=True):
 
 
 class ListedBroker(ListedObject, frozen=True, kw_only=True):
-    """A broker with its counters."""
+    """A broker with its counters; `stats` is absent where they count events that are not for the user."""
 
     url: str = ""
     triggers: int
     subscriptions: int
-    stats: BrokerCount
+    stats: BrokerCount | None = None
 
 
 class StatsPage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -241,12 +247,19 @@ class StatsPage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectStatsApi:
-    """The handlers."""
+    """The handlers. Below a ceiling a user has the counters of targets that get no event but those of his right."""
 
-    def __init__(self, store: Store, counters: Callable[[Request], RemoteStats], history: NumbersHistory) -> None:
+    def __init__(
+        self,
+        store: Store,
+        counters: Callable[[Request], RemoteStats],
+        history: NumbersHistory,
+        authorizer: Authorizer = _OPEN,
+    ) -> None:
         self._store = store
         self._counters = counters
         self._history = history
+        self._authorizer = authorizer
 
     def routes(self) -> Iterator[Route]:
         for kind in target_stats.STATS_LISTS:
@@ -257,7 +270,8 @@ class ObjectStatsApi:
 
     def _listing(self, kind: Kind) -> Handler:
         async def handle(request: Request) -> Response:
-            query = _query(kind, request.path_params.get("namespace"), request.query_params)
+            shown = partial(seen_by, self._authorizer, user_of(request))
+            query = _query(kind, request.path_params.get("namespace"), request.query_params, shown)
             page, objects = await in_thread(self._page, query)
             items = await self._items(kind, objects, request)
             more = ""
@@ -295,13 +309,28 @@ class ObjectStatsApi:
     async def _items(
         self, kind: Kind, objects: list[Object], client: Request
     ) -> list[ListedTrigger] | list[ListedBroker]:
-        paths = [obj.metadata.path for obj in objects]
         if kind is Kind.TRIGGER:
-            stats = await self._counters(client).stats(frozenset(paths))
-            return [_trigger(obj, stats.get(obj.metadata.path)) for obj in objects if isinstance(obj, Trigger)]
+            user = user_of(client)
+            stats = await self._counters(client).stats(await in_thread(self._own, user, objects))
+            shown = (seen_by(self._authorizer, user, obj) for obj in objects)
+            return [_trigger(obj, stats.get(obj.metadata.path)) for obj in shown if isinstance(obj, Trigger)]
+        paths = [obj.metadata.path for obj in objects]
         routed = await in_thread(self._store.attention.routed_by_broker, paths)
-        count = self._history.broker
-        return [_broker(obj, routed, count(obj.metadata.path)) for obj in objects if isinstance(obj, Broker)]
+        return [_broker(obj, routed, self._count(client, obj)) for obj in objects if isinstance(obj, Broker)]
+
+    def _count(self, client: Request, broker: Broker) -> BrokerCount | None:
+        user, path = user_of(client), broker.metadata.path
+        if any(self._authorizer.ceiling(user, right.on(path)) for right in (READ, SUBSCRIBE)):
+            return None
+        return self._history.broker(path)
+
+    def _own(self, user: User, objects: list[Object]) -> frozenset[str]:
+        """The names of those whose counters are for a user."""
+        keys = [key_of(obj) for obj in objects]
+        if self._authorizer.has_ceilings(user, ""):
+            known = [(key, self._store.targets.ceiling_of(key)) for key in keys]
+            keys = [key for key, one in known if one is not None and is_own(self._authorizer, user, *one)]
+        return frozenset(key.path for key in keys)
 
 
 def _trigger(obj: Trigger, stats: TargetStats | None) -> ListedTrigger:
@@ -315,7 +344,7 @@ def _trigger(obj: Trigger, stats: TargetStats | None) -> ListedTrigger:
     )
 
 
-def _broker(obj: Broker, routed: Mapping[tuple[str, str], int], count: BrokerCount) -> ListedBroker:
+def _broker(obj: Broker, routed: Mapping[tuple[str, str], int], count: BrokerCount | None) -> ListedBroker:
     return ListedBroker(
         **_listed(obj, obj.status.conditions),
         url=obj.status.address.url if obj.status.address is not None else "",
@@ -344,26 +373,26 @@ def _ready(conditions: tuple[Condition, ...]) -> Condition:
     return next((one for one in conditions if one.type == _READY), Condition(type=_READY, status="Unknown"))
 
 
-def _query(kind: Kind, namespace: str | None, given: Mapping[str, str]) -> ListQuery:
+def _query(kind: Kind, namespace: str | None, given: Mapping[str, str], shown: Callable[[Object], Object]) -> ListQuery:
     found = list_query(kind, namespace, given)
     if found.limit is not None and found.limit > STATS_PAGE_MAX:
         raise MalformedObjectError(f"limit must be from 1 to {STATS_PAGE_MAX}")
     # A page shows counters of now beside objects of now: there is no page of the past.
-    tests = [one for one in (found.test, _state_test(kind, given.get("state", ""))) if one is not None]
+    tests = [one for one in (found.test, _state_test(kind, given.get("state", ""), shown)) if one is not None]
     test = (lambda name, body: all(one(name, body) for one in tests)) if tests else None
     return replace(found, limit=found.limit or STATS_PAGE_DEFAULT, test=test)
 
 
-def _state_test(kind: Kind, state: str) -> BodyTest | None:
-    def ready(body: bytes) -> str:
-        obj = decode_stored(kind, body)
+def _state_test(kind: Kind, state: str, shown: Callable[[Object], Object]) -> BodyTest | None:
+    def conditions(body: bytes) -> tuple[Condition, ...]:
+        obj = shown(decode_stored(kind, body))
         assert isinstance(obj, Trigger | Broker)
-        return _ready(obj.status.conditions).status
+        return obj.status.conditions
 
     tests: dict[str, Callable[[bytes], bool]] = {
-        "ready": lambda body: ready(body) == "True",
-        "notready": lambda body: ready(body) != "True",
-        "troubled": is_troubled,
+        "ready": lambda body: _ready(conditions(body)).status == "True",
+        "notready": lambda body: _ready(conditions(body)).status != "True",
+        "troubled": lambda body: is_troubled(body) and bool(troubles(conditions(body))),
     }
     if not state:
         return None

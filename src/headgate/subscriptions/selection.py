@@ -199,15 +199,19 @@ def _accepted(
     """A row was read: unacknowledged, with what consumers get, when it is for them; else it has ended."""
     cursor = state.cursor
     cursor.read_to(row.position + 1)
-    cursor.counters.processed += 1
     if event is None:
+        cursor.counters.processed += 1
         cursor.counters.lost += 1
         return None
     if _is_too_old(state, event):
+        cursor.counters.processed += 1
         cursor.counters.expired += 1
         _tell_too_old(state)
         return None
     result = state.resources.final_check(state.target, Delivery(*row), event)
+    if result == "foreign":  # who sees the counters may not know of it
+        return None
+    cursor.counters.processed += 1
     if result == "expired":
         cursor.counters.expired += 1
         metrics.DELIVERIES.labels("expired").inc()

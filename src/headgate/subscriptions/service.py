@@ -24,6 +24,7 @@ from headgate.objects.kinds.quotas import CONSUMERS
 from headgate.objects.kinds.routing import RoutingTable, Target
 from headgate.objects.views.shared_quotas import QuotaPlaces, SharedQuotas
 from headgate.observe.logs import Recurring
+from headgate.outbox.reader import OutboxRow
 from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
 from headgate.scan.source import EARLIEST, LATEST, NEXT, start_offsets
 from headgate.shares import FairPlaces
@@ -229,14 +230,21 @@ class Subscriptions:
     # --- questions ------------------------------------------------------------------------------------
 
     async def stats(self, name: str) -> SubscriptionStats:
-        """Where it stands: exact, the outbox is read from the cursor on."""
+        """Where it stands: exact, the outbox is read from the cursor on.
+
+        Below a ceiling, what the matcher has left open counts where the event is looked at, and is below it.
+        """
         state = self._registry.get(name)
         async with state.reading:
             cursor = state.cursor
-            count = candidates = 0
+            count = candidates = looked_at = 0
             oldest: int | None = None
             async for row in self._outbox.rows(state.target.id, cursor.next):
                 if cursor.wants(row.partition, row.offset):
+                    if state.target.filter.ceiling and row.verdict != Verdict.MATCH:
+                        looked_at += 1
+                        if looked_at > limits.PULL_REJECTED_MAX or not await _is_below_ceiling(state, row):
+                            continue
                     count += 1
                     candidates += row.verdict == Verdict.CANDIDATE
                     if oldest is None and not cursor.leases:
@@ -372,6 +380,11 @@ class Subscriptions:
 
     async def flush(self) -> None:
         await self._registry.flush()
+
+
+async def _is_below_ceiling(state: SubscriptionState, row: OutboxRow) -> bool:
+    event = await load_or_none(state.resources.events, row.partition, row.offset)
+    return event is not None and state.resources.final_check.is_below_ceiling(state.target, event)
 
 
 def _poll_s(state: SubscriptionState) -> float:

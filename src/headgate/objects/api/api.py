@@ -18,13 +18,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.auth.routes import SUBSCRIBE
 from headgate.auth.user import User
 from headgate.filter.tools.advice import SeenNames
 from headgate.objects.api import discovery, openapi, tables
 from headgate.objects.api.admission import Admission, Admitted, TriedFilters
 from headgate.objects.api.discovery import IdentityApi
-from headgate.objects.api.grants import Grants
+from headgate.objects.api.grants import Grants, seen_by
 from headgate.objects.api.http import (
     DOCUMENT_TYPES,
     ERROR_HANDLERS,
@@ -56,7 +55,6 @@ from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.kube_status import Status, deleted
 from headgate.objects.kinds.managers import WriteOptions
 from headgate.objects.kinds.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of
-from headgate.objects.kinds.status import without_findings
 from headgate.objects.store.history import Page
 from headgate.objects.store.store import Store
 from headgate_api.limits import OBJECT_BYTES_MAX, SECRET_BODY_BYTES_MAX
@@ -69,7 +67,6 @@ from headgate_api.objects.kinds import (
     Kind,
     Object,
     ObjectKey,
-    Routed,
     decode_stored,
     encode,
 )
@@ -272,17 +269,10 @@ class ControlApi:
         """Makes of the JSON of objects what a user may see."""
         if kind not in (Kind.TRIGGER, Kind.SUBSCRIPTION) or not self.authorizer.has_ceilings(user, ""):
             return bytes
-        return lambda body: encode(self._seen_by(user, decode_stored(kind, body)))
-
-    def _seen_by(self, user: User, obj: Object) -> Object:
-        """An object as a user may see it, who may not learn of all events that it gets."""
-        if not isinstance(obj, Routed) or not self.authorizer.has_ceilings(user, ""):
-            return obj
-        ceiling = self.authorizer.ceiling(user, SUBSCRIBE.on(obj.broker_key))
-        return obj if ceiling in ("", obj.status.ceiling) else without_findings(obj)
+        return lambda body: encode(seen_by(self.authorizer, user, decode_stored(kind, body)))
 
     async def _answer(self, request: Request, obj: Object) -> Response:
-        obj = self._seen_by(user_of(request), obj)
+        obj = seen_by(self.authorizer, user_of(request), obj)
         match representation_of(request.headers.get("accept", "")):
             case Representation.TABLE:
                 include = include_object(request.query_params)

@@ -17,11 +17,12 @@ from headgate.auth.authorizer import NOTHING, AlwaysAllow, Authorizer, Forbidden
 from headgate.auth.routes import PUBLISH, RBAC, READ, SUBSCRIBE
 from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
+from headgate.filter.tools.ceiling import is_inside
 from headgate.objects.kinds.egress import UrlPolicy, UrlRefusedError, published_broker
 from headgate.objects.kinds.event_policies import foreign_senders
 from headgate.objects.kinds.managers import with_metadata
 from headgate.objects.kinds.rbac_rules import AnyBinding, AnyRole, access_rules
-from headgate.objects.kinds.status import destination_uri, referenced_broker, sink_of
+from headgate.objects.kinds.status import destination_uri, referenced_broker, sink_of, without_findings
 from headgate.objects.store.store import Store
 from headgate.objects.store.targets import Taker
 from headgate_api.objects.errors import ObjectNotFoundError
@@ -49,6 +50,20 @@ from headgate_api.objects.kinds import (
 _SHOWN_MAX: Final = 20
 """Missing rights that a refusal names."""
 _OPEN: Final = AlwaysAllow()
+
+
+def seen_by(authorizer: Authorizer, user: User, obj: Object) -> Object:
+    """An object as a user may see it, who may not learn of all events that it gets."""
+    if not isinstance(obj, Routed) or not authorizer.has_ceilings(user, ""):
+        return obj
+    ceiling = authorizer.ceiling(user, SUBSCRIBE.on(obj.broker_key))
+    return obj if ceiling in ("", obj.status.ceiling) else without_findings(obj)
+
+
+def is_own(authorizer: Authorizer, user: User, broker: str, ceiling: str) -> bool:
+    """Whether a user may know of all events that a target has, of a broker below a ceiling (empty: all). May block."""
+    own = authorizer.ceiling(user, SUBSCRIBE.on(broker))
+    return own in ("", ceiling) or (ceiling != "" and is_inside(ceiling, own))
 
 
 class Grants:

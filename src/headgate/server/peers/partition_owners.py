@@ -23,7 +23,9 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.auth.context import current_user
+from headgate.auth.authorizer import NOTHING
+from headgate.auth.context import USER, current_user
+from headgate.auth.user import ANONYMOUS
 from headgate.inspect.find import EventRecords, FoundEvent, InspectedLog, KnownEvent, asked_for
 from headgate.rpc.service import NO_MESSAGE, SUBSCRIPTIONS, CallContext, headers_of
 from headgate.server.peers import instance, local_http
@@ -53,6 +55,8 @@ PLACE: Final = "place"
 """A parameter of a query about an event: PARTITION:OFFSET."""
 _DIGITS_MAX: Final = 5
 _ELSEWHERE: Final = WholeAnswer(MISDIRECTED, b"{}")
+_HIDDEN: Final = WholeAnswer(403, b"{}")
+"""To whoever may know of no event here, as the gate says."""
 _LOOK_S: Final = 0.25
 """Between two looks for the owner of a partition that moves."""
 _P = TypeVar("_P")
@@ -282,6 +286,9 @@ class _PassedOn:
             await self._app(scope, receive, send)
             return
         if (request := await local_http.whole_request(scope, receive)) is None:
+            return
+        if scope.get(USER, ANONYMOUS).ceiling == NOTHING:  # a client may name any target, by the headers of a server
+            await _HIDDEN.response()(scope, receive, send)
             return
         target = request.target.decode("latin-1")
         question = DispatcherQuestion(request.method.decode(), target, request.body, Request(scope))

@@ -201,7 +201,9 @@ def application(
         *InspectApi(records, store, Catalogues(follower, store), authorizer=api.authorizer, log=log).routes(),
         *SummaryApi(store, parts, dispatchers, history, letters).routes(),
         *Backtests(store, follower.log, counter, authorizer=api.authorizer).routes(),
-        *ObjectStatsApi(store, partial(RemoteStats, dispatchers, store.targets.id_of), history).routes(),
+        *ObjectStatsApi(
+            store, partial(RemoteStats, dispatchers, store.targets.id_of), history, api.authorizer
+        ).routes(),
         Mount("/", api.app),
     ]
     return Starlette(routes=every, exception_handlers=ERROR_HANDLERS)

@@ -24,8 +24,8 @@ const COLUMNS = [
   { name: "Address", kind: "fill", show: (one) => html`<code>${one.url}</code>` },
   { name: "Triggers", kind: "number", show: (one) => count(one.triggers) },
   { name: "Subscriptions", kind: "number", show: (one) => count(one.subscriptions) },
-  { name: "Received", kind: "number", show: (one) => count(one.stats?.received) },
-  { name: "Received/s", kind: "number", show: (one) => rate(one.stats?.rate) },
+  { name: "Received", kind: "number", show: (one) => (one.stats ? count(one.stats.received) : "–") },
+  { name: "Received/s", kind: "number", show: (one) => (one.stats ? rate(one.stats.rate) : "–") },
 ];
 
 export function Brokers({ route }) {
@@ -69,7 +69,7 @@ export function BrokerPage({ route }) {
       ${broker && may("delete", "brokers", GROUP) && html`<button type="button" class="danger quiet" onClick=${() => setAsked("delete")}>Delete…</button>`}
     <//>
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(one) => refine({ tab: one })} />
-    <${Problem} error=${object.error} />
+    <${Problem} error=${object.error ?? summary.error} />
     ${broker && tab === "overview" && html`<${BrokerOverview} broker=${broker} summary=${summary.data} />`}
     ${asked === "send" && html`<${SendEvent} broker=${`${namespace}/${name}`} onClose=${() => setAsked("")} />`}
     ${asked === "delete" && html`<${DeleteObject} object=${broker} onClose=${() => setAsked("")} />`}
@@ -79,8 +79,8 @@ export function BrokerPage({ route }) {
 function BrokerOverview({ broker, summary }) {
   const { metadata, spec = {}, status = {} } = broker;
   return html`${summary && html`<dl class="tiles">
-      <${Tile} label="Received" value=${count(summary.stats?.received)} />
-      <${Tile} label="Rate" value=${rate(summary.stats?.rate)} unit="/s" note="of the last minute" />
+      ${summary.stats && html`<${Tile} label="Received" value=${count(summary.stats.received)} />
+      <${Tile} label="Rate" value=${rate(summary.stats.rate)} unit="/s" note="of the last minute" />`}
       <${Tile} label="Triggers" value=${count(summary.triggers)} />
       <${Tile} label="Subscriptions" value=${count(summary.subscriptions)} />
     </dl>`}

@@ -58,7 +58,7 @@ export function TriggerPage({ route }) {
       ${trigger && may("delete", "triggers", GROUP) && html`<button type="button" class="danger quiet" onClick=${() => setAsked("delete")}>Delete…</button>`}
     <//>
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(one) => refine({ tab: one })} />
-    <${Problem} error=${problem ?? object.error} />
+    <${Problem} error=${problem ?? object.error ?? stats.error} />
     ${trigger && tab === "overview" && html`<${TriggerOverview} trigger=${trigger} stats=${stats.data?.stats} />`}
     ${trigger && tab === "yaml" && html`<${ObjectEditor} root=${EVENTING} plural="triggers" namespace=${namespace} object=${trigger} canWrite=${may("update", "triggers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}
     ${asked === "delete" && html`<${DeleteObject} object=${trigger} onClose=${() => setAsked("")} />`}

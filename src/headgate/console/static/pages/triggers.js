@@ -19,10 +19,10 @@ const COLUMNS = [
   { name: "Name", show: (one) => html`<a class="name" href=${link(["triggers", one.namespace, one.name])}>${one.name}</a> <span class="muted">${one.namespace}</span>` },
   { name: "Broker", show: (one) => html`<a class="plain" href=${link(["brokers", ...fullName(one.namespace, one.broker).split("/")])}>${one.broker}</a>` },
   { name: "Filter", kind: "fill", show: (one) => (filterText(one) ? html`<${Cel} text=${filterText(one).slice(0, 300)} />` : html`<span class="muted">every event</span>`) },
-  { name: "Delivered/s", kind: "number", show: (one) => rate(one.stats?.rate) },
-  { name: "Backlog", kind: "number", show: (one) => html`${count(one.stats?.backlog)}${one.stats?.lagging ? "+" : ""}` },
+  { name: "Delivered/s", kind: "number", show: (one) => (one.stats ? rate(one.stats.rate) : "–") },
+  { name: "Backlog", kind: "number", show: (one) => (one.stats ? `${count(one.stats.backlog)}${one.stats.lagging ? "+" : ""}` : "–") },
   { name: "Oldest", kind: "number", show: (one) => (one.stats?.oldestUndelivered ? ago(one.stats.oldestUndelivered) : "–") },
-  { name: "Failed", kind: "number", show: (one) => html`<span class=${one.stats?.failed ? "bad" : ""}>${count(one.stats?.failed)}</span>` },
+  { name: "Failed", kind: "number", show: (one) => (one.stats ? html`<span class=${one.stats.failed ? "bad" : ""}>${count(one.stats.failed)}</span>` : "–") },
 ];
 
 export function Triggers({ route }) {

@@ -17,8 +17,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.backend.kafka.partition_views import OutboxLookups, PartitionRecords
 from headgate.delivery.events import Events
+from headgate.delivery.verdicts import evaluate
+from headgate.filter.cel.engine import OutcomeKind
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.objects.api.http import ERROR_HANDLERS, JSON
+from headgate.objects.api.queries import user_of
 from headgate.observe.logs import Recurring
 from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
 from headgate.server.peers.local_http import PartUnavailableError
@@ -72,7 +75,9 @@ class PartitionRecordsApi:
         if len(places) != 1:
             raise InvalidInputError(f"the query names no place: ?{PLACE}=PARTITION:OFFSET")
         ((source, offset),) = places.items()
-        if (await self._events.load(source, offset)).broker != broker:
+        event, ceiling = await self._events.load(source, offset), user_of(request).ceiling
+        # A client may name any place, by the headers of another server.
+        if event.broker != broker or (ceiling and evaluate(ceiling, event).kind is not OutcomeKind.TRUE):
             raise NoSuchEventError("there is no event of this broker")
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._lookups.thread, self._records.of_event, source, offset, target)
