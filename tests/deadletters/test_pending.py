@@ -20,7 +20,6 @@ from headgate.deadletters.pending import Pending
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import WAITING, DeadLetterState, DeadLetterStore, Ended, StoredDeadLetter
 from headgate.delivery.events import SharedEvent
-from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import SYSTEM
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate, sent_from_us
 from headgate.filter.compile.plan import CompiledFilter, Verdict
@@ -182,13 +181,71 @@ def test_a_paused_trigger_gets_what_is_due_when_it_is_resumed(tmp_path: Path, lo
                     routes.put(dataclasses.replace(delayed, paused=True))
                     await until(lambda: metrics.PENDING_OVERDUE.value > 0.1)
                     assert subscriber.requests == []
+                    later = [event(number) for number in range(1, 5)]
+                    log.append(later)
+                    peer.match(*((number, 1) for number in range(1, 5)))
+                    stored_s = time.time()
+                    await until(lambda: time.time() > stored_s + 1.2, "their times come while it is paused")
                     routes.put(delayed)
-                    await until(lambda: subscriber.ids == ["e0"])
+                    await until(lambda: len(subscriber.ids) == 5)
+                    assert subscriber.ids == [f"e{number}" for number in range(5)], "in the order of their times"
 
     run(work())
 
 
-def test_what_a_deleted_trigger_waited_for_ends_when_it_is_due(tmp_path: Path, log: EventLog) -> None:
+def test_what_comes_late_goes_out_behind_what_was_due_before(tmp_path: Path, log: EventLog, monkeypatch) -> None:
+    """As when a machine stood still: some have waited, their times have come, and so have those of others."""
+    read = Pending._release
+
+    async def slow(pending: Pending, target: int, now_us: int) -> None:
+        await come.wait()
+        await read(pending, target, now_us)
+
+    monkeypatch.setattr(Pending, "_release", slow)
+    come = asyncio.Event()
+
+    async def work() -> None:
+        async with Subscriber() as subscriber:
+            routes = Routes(target(1, subscriber.url, delay_us=S // 2))
+            async with running(tmp_path, routes) as work:
+                log.append([event(number) for number in range(4)])
+                stored_s = time.time()
+                async with matcher(work) as peer:
+                    peer.match((0, 1), (1, 1))
+                    await until(lambda: len(waiting(tmp_path)) == 2)
+                    await until(lambda: time.time() > stored_s + 0.7, "all are due")
+                    peer.match((2, 1), (3, 1))
+                    await until(lambda: len(waiting(tmp_path)) == 4)
+                    come.set()
+                    await until(lambda: len(subscriber.ids) == 4)
+            assert subscriber.ids == ["e0", "e1", "e2", "e3"]
+
+    run(work())
+
+
+def test_what_a_trigger_waited_for_goes_with_it(tmp_path: Path, log: EventLog) -> None:
+    """It is deleted, or the right to its broker ends: it is routed no more. Nobody looks at it any more, either."""
+
+    async def work() -> None:
+        async with Subscriber() as subscriber:
+            kept = target(2, subscriber.url, delay_us=24 * HOURS)
+            routes = Routes(target(1, subscriber.url, delay_us=24 * HOURS), kept)
+            async with running(tmp_path, routes) as work:
+                log.append([event(number) for number in range(5)])
+                async with matcher(work) as peer:
+                    peer.match(*((number, to) for number in range(5) for to in (1, 2)))
+                    await until(lambda: len(waiting(tmp_path)) == 10)
+                    routes.delete(1)
+                    await until(lambda: {one.target for one in waiting(tmp_path)} == {2})
+            routes.delete(2)
+            async with running(tmp_path, routes):
+                await until(lambda: not waiting(tmp_path), "deleted while nobody looked")
+            assert subscriber.requests == []
+
+    run(work())
+
+
+def test_what_a_deleted_trigger_waited_for_is_counted_as_gone(tmp_path: Path, log: EventLog) -> None:
     async def work() -> None:
         async with Subscriber() as subscriber:
             routes = Routes(target(1, subscriber.url, delay_us=int(SOON_S * S)), target(2, subscriber.url))
@@ -297,10 +354,9 @@ def test_the_later_of_both_times_counts_and_ttl_begins_there(delay_us: int, deli
     said = {}
     for at_us in (due_us - 1, due_us, due_us + 10 * S - 1, due_us + 10 * S):
         check = FinalCheck(evaluate, FilterErrors(), lambda at_us=at_us: at_us)
-        said[at_us - due_us] = bool(check.lateness(to, shared)), check.waits_until(to, Delivery(0, 0, 0, 1), shared)
+        said[at_us - due_us] = bool(check.lateness(to, shared)), check.is_time(due_us)
     assert [late for late, _ in said.values()] == [False, False, False, True]
-    waited = [until > 0 for _, until in said.values()]
-    assert waited == [sent_from_us(to, shared) > 0, False, False, False]
+    assert [is_time for _, is_time in said.values()] == [False, True, True, True]
 
 
 # --- the store ------------------------------------------------------------------------------------

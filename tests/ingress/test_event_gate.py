@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from headgate.auth.event_policies import (
     EventPolicyAuthority,
     SenderRule,
 )
-from headgate.auth.user import User, authenticated
+from headgate.auth.user import User, authenticated, sender_of
 from headgate.ingress.event_gate import EventGate, EventPolicyTimeError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
@@ -172,6 +173,26 @@ def test_a_batch_that_takes_too_long_is_refused() -> None:
     gate = EventGate(authority(*many), clock_s=ticking(limits.EVENT_POLICY_S_MAX / 40))
     with pytest.raises(EventPolicyTimeError, match="on 0 of 1 events"):  # nor may many policies ask one event for ever
         asyncio.run(gate.admit(ANN, BROKER, events(1)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "rules", "own", "other"),
+    [
+        (DefaultMode.ALLOW_SAME_NAMESPACE, (), True, False),
+        (DefaultMode.ALLOW_ALL, (), True, True),
+        (DefaultMode.DENY_ALL, (), False, False),
+        (DefaultMode.DENY_ALL, (SenderRule.of("p", (sender_of("away/t").name,), PAID),), False, True),
+    ],
+)
+def test_a_reply_of_another_namespace_has_to_pass_the_door(
+    mode: DefaultMode, rules: tuple[SenderRule, ...], own: bool, other: bool
+) -> None:
+    """What its trigger may receive it may not publish."""
+    gate = EventGate(authority(*rules, mode=mode))
+    for trigger, may in (("ns/t", own), ("away/t", other)):
+        with contextlib.nullcontext() if may else pytest.raises(EventForbiddenError, match=trigger.split("/")[0]):
+            asyncio.run(gate.admit(sender_of(trigger), BROKER, events(1), is_reply=True))
+    asyncio.run(EventGate(authority()).admit(sender_of("away/t"), BROKER, events(1)))  # its subscriber is the broker
 
 
 def test_a_text_that_is_no_filter_admits_nothing() -> None:

@@ -90,7 +90,7 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     event: str = ""
     source: str = ""
     filter: str = ""
-    ids: tuple[_Id, ...] = ()
+    ids: Annotated[tuple[_Id, ...], msgspec.Meta(min_length=1)] = ()  # an empty list would select all
     after: _Id = 0
     ceiling: _Id = 0
     limit: int = limits.DEADLETTER_PAGE_MAX
@@ -410,4 +410,4 @@ def _converted(query: dict[str, str]) -> Selection:
     try:
         return msgspec.convert(query, Selection, strict=False)  # numbers come as text
     except msgspec.ValidationError as error:
-        raise InvalidInputError(f"the query is no selection of dead letters: {error}") from error
+        raise InvalidInputError(f"the query is no selection: {error}") from error

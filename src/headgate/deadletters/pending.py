@@ -43,6 +43,7 @@ from headgate_api import limits
 
 _T = TypeVar("_T")
 _NEVER: Final = 1 << 62
+_ALL: Final = -1
 _LOOK_AGAIN_US: Final = int(limits.DEADLETTER_SLEEP_S_MAX * 1e6)
 _FULL: Final = "PendingFull: there is no room for more events that wait for their time, so they wait in the outbox"
 
@@ -97,7 +98,10 @@ class Pending:
         """Those whose rows went while rows were being read."""
         self._full: dict[int, str] = {}
         """Targets of which it was told that there is no room, with their namespaces."""
-        self._putting = 0
+        self._putting = Counter[int]()
+        """By target, how many are being stored."""
+        self._releasing: int | None = None
+        """The target that is looked at now; `_ALL` until it is known what there is."""
         self._wake = asyncio.Event()
         self._scheduler: Releasing | None = None
         self._task: asyncio.Task[None] | None = None
@@ -105,6 +109,7 @@ class Pending:
     def start(self, scheduler: Releasing) -> None:
         """Begin to release, now that targets are known."""
         self._scheduler = scheduler
+        self._releasing = _ALL
         self._task = self._loop.create_task(self._run())
         self._task.add_done_callback(partial(tell_failure, what="releasing pending events failed"))
 
@@ -126,7 +131,7 @@ class Pending:
     # --- what deliveries say (`delivery.attempts.PendingEvents`) --------------------------------------
 
     def has_room(self, target: Target) -> bool:
-        if self._putting >= limits.PENDING_STORING_MAX:
+        if self._putting.total() >= limits.PENDING_STORING_MAX:
             return False
         has_room = self._has_room(target.namespace)
         if not has_room and target.id not in self._full:
@@ -135,8 +140,17 @@ class Pending:
         return has_room
 
     def _has_room(self, namespace: str) -> bool:
-        is_left = self._writer.totals.pending + self._putting < limits.PENDING_MAX
+        is_left = self._writer.totals.pending + self._putting.total() < limits.PENDING_MAX
         return is_left and self._writer.has_room(namespace)
+
+    def has_before(self, target: int, due_us: int) -> bool:
+        if self._putting[target] or self._releasing in (_ALL, target):
+            return True
+        return min(self._first.get(target, _NEVER), self._late.get(target, _NEVER)) <= due_us
+
+    def forget(self, target: int) -> None:
+        if target in self._first or self._releasing in (_ALL, target):
+            self._expect(target, 0)
 
     def put(self, target: Target, delivery: Delivery, event: SharedEvent, due_us: int) -> Coroutine[None, None, None]:
         new = StoredDeadLetter(
@@ -156,15 +170,16 @@ class Pending:
             state=DeadLetterState.PENDING,
             due_us=due_us,
         )
-        self._putting += 1
+        self._putting[new.target] += 1
         return self._put(new)
 
     async def _put(self, new: StoredDeadLetter) -> None:
         try:
             await self._writer.put(new)
         finally:
-            self._putting -= 1
-        self._expect(new.target, new.due_us)
+            drop(self._putting, new.target)
+        is_gone = self._scheduler is not None and self._scheduler.find(new.target) is None
+        self._expect(new.target, 0 if is_gone else new.due_us)
 
     async def load(self, id_: int) -> SharedEvent:
         found = await self._read(lambda reader: reader.get(id_))
@@ -228,8 +243,10 @@ class Pending:
                 self._wake.set()
 
     async def _run(self) -> None:
+        assert self._scheduler is not None, "`start` gave it"
         for target, first_us in (await self._read(DeadLetterReader.first_pending)).items():
-            self._expect(target, first_us)
+            self._expect(target, first_us if self._scheduler.find(target) is not None else 0)
+        self._releasing = None
         while True:
             self._wake.clear()
             now_us = self._clocks.now_us()
@@ -237,7 +254,9 @@ class Pending:
                 at_us, target = heapq.heappop(self._heap)
                 if self._first.get(target) == at_us:
                     del self._first[target]
+                    self._releasing = target
                     await self._release(target, now_us)
+                    self._releasing = None
             self._measure(self._writer.totals)
             next_us = self._heap[0][0] if self._heap else _NEVER
             wait_s = (next_us - self._clocks.now_us()) / 1e6
@@ -263,7 +282,7 @@ class Pending:
         rows = [one for one in rows if not (one.id in self._busy or one.id in self._gone)]
         if not is_gone:
             is_gone, room = scheduler.find(target) is None, max(scheduler.room_for_pending(target), 0)
-        due = [one for one in rows if one.due_us <= now_us][:room]
+        due = [one for one in rows if is_gone or one.due_us <= now_us][:room]
         if due and is_gone:
             await self._drop([one.id for one in due], "gone")
         elif due:
@@ -272,7 +291,7 @@ class Pending:
             scheduler.release(target, list(map(_delivery, due)))
         self._late.pop(target, None)
         left = rows[len(due) :]
-        if left and left[0].due_us > now_us:
+        if left and left[0].due_us > now_us and not is_gone:
             self._expect(target, left[0].due_us)
         elif left:
             self._late[target] = left[0].due_us

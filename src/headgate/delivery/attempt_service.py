@@ -21,7 +21,7 @@ from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import Transport
 from headgate.delivery.retry import DELIVERED, SYSTEM, Answer, Clocks, Decision, Fate, Outcome, decide, judge
 from headgate.delivery.webhook_handshake import Handshakes
-from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, hops_of
+from headgate.event.hops import HOPS_HEADER, REPLY_HEADER, ROOT_HEADER, hops_of
 from headgate.event.trace import Context, context_of
 from headgate.objects.kinds.routing import DeliveryRules
 from headgate.objects.kinds.specs import delivery_rules
@@ -78,7 +78,8 @@ class IngressReplies:
         hops = hops_of(to.event) + 1
         if hops > limits.HOPS_MAX:
             return _refused("looped", "reply-hops", f"the reply would be hop {hops} of at most {limits.HOPS_MAX}")
-        headers = [*answer.headers, (HOPS_HEADER, str(hops)), (ROOT_HEADER, to.root), *trace.items()]
+        lineage = [(HOPS_HEADER, str(hops)), (ROOT_HEADER, to.root), (REPLY_HEADER, "true")]
+        headers = [*answer.headers, *lineage, *trace.items()]
         outcome = await self._post(f"{self._url}/{to.broker}", headers, answer.body)
         if 200 <= outcome.status < 300:
             metrics.REPLIES.labels("stored").inc()

@@ -19,7 +19,7 @@ from headgate.delivery.permits import PermitCounts, Permits
 from headgate.delivery.recent import Recent
 from headgate.delivery.retry import UNSENT, Fate, Outcome, judge, left_s
 from headgate.delivery.targets import TargetState
-from headgate.delivery.verdicts import FinalCheck
+from headgate.delivery.verdicts import FinalCheck, sent_from_us
 from headgate.event.hops import hops_of
 from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
@@ -51,6 +51,9 @@ class PendingEvents(Protocol):
     def has_room(self, target: Target) -> bool:
         """Whether an event of a trigger would be taken now."""
 
+    def has_before(self, target: int, due_us: int) -> bool:
+        """Whether events of a target may be there that are due by then and have not been released."""
+
     def put(self, target: Target, delivery: Delivery, event: SharedEvent, due_us: int) -> Coroutine[None, None, None]:
         """Keep an event until a time: it takes its place at once, and what comes back ends when it is on disk."""
 
@@ -62,6 +65,9 @@ class PendingEvents(Protocol):
 
     def ended(self, target: int, delivery: Delivery) -> None:
         """The delivery has ended: it is not kept any more."""
+
+    def forget(self, target: int) -> None:
+        """A target is routed no more: what it had waiting is dropped."""
 
 
 class Attempts:
@@ -353,9 +359,16 @@ class Attempts:
         return event is not None and self._puts_off(state, first, event)
 
     def _puts_off(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> bool:
-        """Whether a delivery is too early: the store of pending events gets it, or it is looked at again soon."""
-        due_us = self._final_check.waits_until(state.target, delivery, event)
+        """Whether a delivery is too early: the store of pending events gets it, or it is looked at again soon.
+
+        So does one whose time has come behind others that are still there: events go out in the order of their times.
+        """
+        due_us = sent_from_us(state.target, event)
         if not due_us or self._pending is None:
+            return False
+        if self._final_check.is_time(due_us) and not self._pending.has_before(state.target.id, due_us):
+            return False
+        if not self._final_check.may_wait(state.target, delivery, event):
             return False
         if self._pending.has_room(state.target):
             state.deliveries.put_off(delivery)

@@ -116,6 +116,8 @@ class Scheduler:
         before, self._table = self._table, table
         for id_ in table.changed_since(before):
             state, target = self._states.get(id_), table.targets.get(id_)
+            if target is None and self._pending is not None:
+                self._pending.forget(id_)
             if state is None:
                 continue
             if target is not None:

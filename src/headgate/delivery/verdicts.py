@@ -180,14 +180,15 @@ class FinalCheck:
         ceiling = target.filter.ceiling
         return not ceiling or self.judge_filter(ceiling, event).kind is OutcomeKind.TRUE
 
-    def waits_until(self, target: Target, delivery: Delivery, event: SharedEvent) -> int:
-        """Until when an event that the target wants is too early, microseconds since 1970 UTC; 0 when it is not."""
-        at_us = sent_from_us(target, event)
-        if not at_us or at_us <= self._clock_us() or event.broker != target.broker:
-            return 0
+    def is_time(self, due_us: int) -> bool:
+        return due_us <= self._clock_us()
+
+    def may_wait(self, target: Target, delivery: Delivery, event: SharedEvent) -> bool:
+        """Whether an event that is too early is the target's, so that it is kept for it."""
+        if event.broker != target.broker:
+            return False
         is_wanted = delivery.verdict == Verdict.MATCH or self._takes(target, event)
-        is_wanted = is_wanted and self.is_below_ceiling(target, event)
-        return at_us if is_wanted else 0
+        return is_wanted and self.is_below_ceiling(target, event)
 
     def _takes(self, target: Target, event: SharedEvent) -> bool:
         return self.judge_filter(target.filter.cel, event).kind is OutcomeKind.TRUE

@@ -26,6 +26,8 @@ from headgate_api.limits import ROOT_CHARS_MAX
 
 HOPS: Final = "headgatehops"
 HOPS_HEADER: Final = "headgate-hops"
+REPLY_HEADER: Final = "headgate-reply"
+"""Of a reply on its way to the broker: that its sender was delivered to does not mean that he may publish."""
 ROOT: Final = "headgateroot"
 ROOT_HEADER: Final = "headgate-root"
 ATTRIBUTES: Final = (HOPS, ROOT)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from headgate.auth.event_policies import EventForbiddenError, EventPolicyAuthority
-from headgate.auth.user import User
+from headgate.auth.user import User, namespace_of_account
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate_api.errors import TooLargeError
 from headgate_api.event.model import Event
+from headgate_api.event.names import namespace_of
 from headgate_api.limits import EVENT_POLICY_S_MAX, EVENT_POLICY_TURN_S
 
 _TEXT_CHARS_MAX: Final = 200
@@ -36,8 +37,15 @@ class EventGate:
         self._authority = authority
         self._clock_s = clock_s
 
-    async def admit(self, sender: User, broker: str, events: Sequence[Event]) -> None:
-        """Lets the events of one request pass, or none of them: EventForbiddenError names the one that may not."""
+    async def admit(self, sender: User, broker: str, events: Sequence[Event], *, is_reply: bool = False) -> None:
+        """Lets the events of one request pass, or none of them: EventForbiddenError names the one that may not.
+
+        Who publishes has passed the broker's door. A reply has not: that of a trigger of another namespace has to.
+        """
+        is_from_elsewhere = is_reply and namespace_of_account(sender.name) not in ("", namespace_of(broker))
+        if is_from_elsewhere and not self._authority.policies.door(sender, broker):
+            what = f'user "{sender.name}" may not send replies to {broker}, a broker of another namespace'
+            raise EventForbiddenError(what, hint=_HINT)
         filters = self._filters(sender, broker)
         if filters is None:
             return

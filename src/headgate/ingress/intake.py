@@ -72,10 +72,12 @@ class Intake:
         """Whether anybody is asked for whom events come from: then `admit` goes before `store`."""
         return self._gate is not None
 
-    async def admit(self, broker: ServedBroker, events: Sequence[Event], sender: User) -> None:
+    async def admit(
+        self, broker: ServedBroker, events: Sequence[Event], sender: User, *, is_reply: bool = False
+    ) -> None:
         """Lets a sender's events pass, all of one request; raises as `EventGate.admit` does."""
         if self._gate is not None:
-            await self._gate.admit(sender, path_of(broker.identity), events)
+            await self._gate.admit(sender, path_of(broker.identity), events, is_reply=is_reply)
 
     def broker(self, path: str) -> ServedBroker:
         """The broker "namespace/name"; UnknownBrokerError when there is none that accepts events."""

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headgate.auth.context import ENTRY, USER, shows_token
 from headgate.auth.event_policies import EventForbiddenError
 from headgate.auth.user import ANONYMOUS
-from headgate.event.hops import HOPS_HEADER, NO_LINEAGE, ROOT_HEADER, Lineage, outside_root
+from headgate.event.hops import HOPS_HEADER, NO_LINEAGE, REPLY_HEADER, ROOT_HEADER, Lineage, outside_root
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context
 from headgate.ingress.errors import HeadersTooLargeError, MethodNotAllowedError, TooManyHopsError, send_problem
 from headgate.ingress.intake import NO_TRACE, Intake, count_refusal
@@ -38,6 +38,7 @@ _ACCEPTED: Final[Message] = {"type": "http.response.start", "status": 202, "head
 _NO_BODY: Final[Message] = {"type": "http.response.body", "body": b""}
 _HOPS: Final = HOPS_HEADER.encode()
 _ROOT: Final = ROOT_HEADER.encode()
+_REPLY: Final = REPLY_HEADER.encode()
 _ROOT_TEXT: Final = re.compile(rb"[!-~]{1,%d}" % limits.ROOT_CHARS_MAX)
 _TRACEPARENT: Final = TRACEPARENT.encode()
 _TRACESTATE: Final = TRACESTATE.encode()
@@ -45,7 +46,7 @@ _CONTENT_LENGTH: Final = b"content-length"
 _CONTENT_TYPE: Final = b"content-type"
 _BODIES: Final = "bodies"
 _BATCH_PREFIX: Final = BATCH_JSON.encode()
-_READ: Final = frozenset([_CONTENT_LENGTH, _CONTENT_TYPE, _HOPS, _ROOT, _TRACEPARENT, _TRACESTATE])
+_READ: Final = frozenset([_CONTENT_LENGTH, _CONTENT_TYPE, _HOPS, _REPLY, _ROOT, _TRACEPARENT, _TRACESTATE])
 """Headers that are read before the event is decoded."""
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -136,7 +137,8 @@ class Ingress:
             events = await self._intake.decoded(broker, sender, decode, len(body))
         if events:
             if self._intake.knows_senders:
-                await self._intake.admit(broker, events, scope.get(USER, ANONYMOUS))
+                user = scope.get(USER, ANONYMOUS)
+                await self._intake.admit(broker, events, user, is_reply=_REPLY in known)
             return await self._intake.store(
                 broker,
                 events,

@@ -47,7 +47,7 @@ _Places = tuple[int | None, ...]
 class _Selection(msgspec.Struct, frozen=True):
     """What is read here of a selection; the rest is the dispatchers' (`deadletters.api.Selection`)."""
 
-    ids: tuple[int, ...] = ()
+    ids: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)] = ()
     after: str = ""
     ceiling: str = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=limits.DEADLETTER_PAGE_MAX)] = limits.DEADLETTER_PAGE_MAX
@@ -180,7 +180,7 @@ def _converted(query: JsonObject) -> _Selection:
     try:
         return msgspec.convert({k: v for k, v in query.items() if k != "ids"}, _Selection, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidInputError(f"the query is no selection of dead letters: {error}") from error
+        raise InvalidInputError(f"the query is no selection: {error}") from error
 
 
 def _places(text: str, dispatchers: int, default: int) -> _Places:
@@ -191,7 +191,7 @@ def _places(text: str, dispatchers: int, default: int) -> _Places:
     numbers = [part for part in parts if part != _DONE]
     if len(parts) != dispatchers or not all(one.isascii() and one.isdigit() and len(one) < 19 for one in numbers):
         hint = "give `after` and `ceiling` what the last page gave as `next` and `ceiling`, or begin anew"
-        raise InvalidInputError(f"{text[:64]!r} is no place in this server's dead letters", hint=hint)
+        raise InvalidInputError(f"{text[:64]!r} is no place in this server's list", hint=hint)
     return tuple(None if part == _DONE else int(part) for part in parts)
 
 
