@@ -19,6 +19,7 @@ from headgate.deadletters.api import DeadLettersApi, PendingApi
 from headgate.deadletters.pending import Pending
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import WAITING, DeadLetterState, DeadLetterStore, Ended, StoredDeadLetter
+from headgate.delivery.attempts import Attempts
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.retry import SYSTEM
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate, sent_from_us
@@ -87,6 +88,24 @@ def test_an_event_is_delivered_at_the_later_of_both_times_and_not_before(tmp_pat
             assert at.times["e0"] >= begun + SOON_S
             assert at.times["e1"] >= begun + 2 * SOON_S
             assert max(at.times.values()) < begun + 2 * SOON_S + 1.0
+
+    run(work())
+
+
+def test_an_event_that_comes_to_hand_after_the_first_look_is_not_early(tmp_path: Path, log: EventLog, monkeypatch):
+    """As beside a neighbour of its chunk, which is read for another delivery of the same attempt."""
+    monkeypatch.setattr(Attempts, "_is_too_early", lambda *_: False)
+
+    async def work() -> None:
+        at = At()
+        async with Subscriber(at) as subscriber:
+            async with running(tmp_path, Routes(target(1, subscriber.url, delay_us=int(SOON_S * S)))) as work:
+                begun = time.time()
+                log.append([event(0), event(1)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1), (1, 1))
+                    await until(lambda: len(subscriber.ids) == 2)
+            assert min(at.times.values()) >= begun + SOON_S
 
     run(work())
 

@@ -114,10 +114,6 @@ def _owns_all(shard: Shard, target: int) -> bool:
     return True
 
 
-def _is_in_time(check: FinalCheck, target: Target, delivery: Delivery, event: SharedEvent) -> int:
-    return 0
-
-
 async def _not_stored(pending: Pending, target: Target, delivery: Delivery, event: SharedEvent, due_us: int) -> None:
     pass
 
@@ -159,7 +155,7 @@ def test_a_dispatcher_that_breaks_a_promise_is_found(
 @pytest.mark.parametrize(
     ("owner", "name", "wrong", "said"),
     [
-        (FinalCheck, "waits_until", _is_in_time, "is early"),
+        (FinalCheck, "is_time", lambda *_: True, "is early"),
         (Pending, "put", _not_stored, "is lost"),
     ],
 )

@@ -152,7 +152,7 @@ class Attempts:
             first = queue[0]
             if attempt is not None and (len(attempt.deliveries) >= size_max or first.alone):
                 break
-            if not (first.pending or first.failures) and self._is_too_early(state, first):
+            if self._is_too_early(state, first):
                 continue
             if first.key is None and rules.ordered and not is_batch and not self._takes_key(state, first):
                 return True
@@ -240,6 +240,9 @@ class Attempts:
             (delivery,) = attempt.deliveries
             try:
                 event = self._at_hand(delivery)
+                if event is not None and self._puts_off(state, delivery, event):
+                    self.permits.release(state, attempt)
+                    return
                 checked = self._final_check(state.target, delivery, event) if event is not None else None
             except EventGoneError:
                 checked = "lost"
@@ -305,7 +308,7 @@ class Attempts:
             except EventGoneError:
                 self._owner.end(state, delivery, _missing(delivery))
                 continue
-            if not (delivery.pending or delivery.failures) and self._puts_off(state, delivery, event):
+            if self._puts_off(state, delivery, event):
                 continue
             # Base64 and escapes make it longer.
             if members and size_bytes + event.size_bytes > limits.BATCH_BYTES_MAX // 2:
@@ -363,6 +366,8 @@ class Attempts:
 
         So does one whose time has come behind others that are still there: events go out in the order of their times.
         """
+        if delivery.pending or delivery.failures:
+            return False
         due_us = sent_from_us(state.target, event)
         if not due_us or self._pending is None:
             return False
