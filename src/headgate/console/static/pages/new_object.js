@@ -181,7 +181,8 @@ function Brokers({ spec, namespace, onSpec }) {
   const names = (data?.items ?? []).map(({ metadata }) => metadata.name);
   useEffect(() => {
     const usual = KINDS.Trigger.spec.broker;
-    if (names.length && spec.broker === usual && !names.includes(usual)) onSpec((old) => ({ ...old, broker: names[0] }));
+    if (!names.length || spec.broker !== usual || names.includes(usual)) return;
+    onSpec((old) => (old.broker === usual ? { ...old, broker: names[0] } : old)); // a name may have been typed since
   }, [data]);
   return html`<datalist id="form-brokers">${names.map((one) => html`<option key=${one} value=${one} />`)}</datalist>`;
 }
