@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
@@ -69,13 +70,7 @@ def list_(
     """
     namespace, trigger = split_name(trigger, namespace)
     query = _selection(trigger, reason, state, from_, to, filter_)
-    items = _listed(server, _path(namespace), query, limit)
-    if as_json:
-        typer.echo(json.dumps(items, indent=2))
-    elif not items:
-        typer.echo(f"no dead letters found in namespace {namespace}", err=True)
-    else:
-        print_table([_HEADS, *map(_row, items)])
+    _print(_listed(server, _path(namespace), query, limit), "dead letters", _HEADS, _row, namespace, as_json=as_json)
 
 
 @deadletters.command()
@@ -170,6 +165,24 @@ def _listed(server: str, path: str, query: dict[str, Any], limit: int) -> list[d
             break
         query |= {"after": answer["next"], "ceiling": answer["ceiling"]}
     return items[:limit]
+
+
+def _print(
+    items: list[dict[str, Any]],
+    what: str,
+    heads: list[str],
+    row: Callable[[dict[str, Any]], list[str]],
+    namespace: str,
+    *,
+    as_json: bool,
+) -> None:
+    """A list as JSON or a table, or that there is nothing in it."""
+    if as_json:
+        typer.echo(json.dumps(items, indent=2))
+    elif not items:
+        typer.echo(f"no {what} found in namespace {namespace}", err=True)
+    else:
+        print_table([heads, *map(row, items)])
 
 
 def _selection(trigger: str, reason: str, state: str, from_: str, to: str, filter_: str) -> dict[str, Any]:
@@ -272,12 +285,7 @@ def list_pending(
     namespace, trigger = split_name(trigger, namespace)
     query = _pending_selection(trigger, event, source, from_, to, filter_)
     items = _listed(server, _pending_path(namespace), query, limit)
-    if as_json:
-        typer.echo(json.dumps(items, indent=2))
-    elif not items:
-        typer.echo(f"no pending events found in namespace {namespace}", err=True)
-    else:
-        print_table([_PENDING_HEADS, *map(_pending_row, items)])
+    _print(items, "pending events", _PENDING_HEADS, _pending_row, namespace, as_json=as_json)
 
 
 @pending.command("show")
@@ -417,12 +425,7 @@ def list_replays(
     Example: headgate replay list -n shop
     """
     items = request(server, "GET", _replay_path(namespace))["items"]
-    if as_json:
-        typer.echo(json.dumps(items, indent=2))
-    elif not items:
-        typer.echo(f"no replays found in namespace {namespace}", err=True)
-    else:
-        print_table([_REPLAY_HEADS, *map(_replay_row, items)])
+    _print(items, "replays", _REPLAY_HEADS, _replay_row, namespace, as_json=as_json)
 
 
 @replays.command("show")

@@ -98,8 +98,10 @@ class Pending:
         """Those whose rows went while rows were being read."""
         self._full: dict[int, str] = {}
         """Targets of which it was told that there is no room, with their namespaces."""
-        self._putting = Counter[int]()
-        """By target, how many are being stored."""
+        self._putting = 0
+        """How many are being stored: to add up those of all targets for each would take longer than to store them."""
+        self._putting_of = Counter[int]()
+        """How many those are of each target."""
         self._releasing: int | None = None
         """The target that is looked at now; `_ALL` until it is known what there is."""
         self._wake = asyncio.Event()
@@ -131,7 +133,7 @@ class Pending:
     # --- what deliveries say (`delivery.attempts.PendingEvents`) --------------------------------------
 
     def has_room(self, target: Target) -> bool:
-        if self._putting.total() >= limits.PENDING_STORING_MAX:
+        if self._putting >= limits.PENDING_STORING_MAX:
             return False
         has_room = self._has_room(target.namespace)
         if not has_room and target.id not in self._full:
@@ -140,11 +142,11 @@ class Pending:
         return has_room
 
     def _has_room(self, namespace: str) -> bool:
-        is_left = self._writer.totals.pending + self._putting.total() < limits.PENDING_MAX
+        is_left = self._writer.totals.pending + self._putting < limits.PENDING_MAX
         return is_left and self._writer.has_room(namespace)
 
     def has_before(self, target: int, due_us: int) -> bool:
-        if self._putting[target] or self._releasing in (_ALL, target):
+        if target in self._putting_of or self._releasing in (_ALL, target):
             return True
         return min(self._first.get(target, _NEVER), self._late.get(target, _NEVER)) <= due_us
 
@@ -170,14 +172,16 @@ class Pending:
             state=DeadLetterState.PENDING,
             due_us=due_us,
         )
-        self._putting[new.target] += 1
+        self._putting += 1
+        self._putting_of[new.target] += 1
         return self._put(new)
 
     async def _put(self, new: StoredDeadLetter) -> None:
         try:
             await self._writer.put(new)
         finally:
-            drop(self._putting, new.target)
+            self._putting -= 1
+            drop(self._putting_of, new.target)
         is_gone = self._scheduler is not None and self._scheduler.find(new.target) is None
         self._expect(new.target, 0 if is_gone else new.due_us)
 
