@@ -77,6 +77,14 @@ export function useRested(value, ms) {
   return rested;
 }
 
+/** What is typed over a value, and how to type: it begins anew when the value becomes another one. */
+export function useTyped(value) {
+  const [typed, setTyped] = useState({ over: value, text: value });
+  const now = typed.over === value ? typed : { over: value, text: value };
+  if (now !== typed) setTyped(now); // not in an effect: that would come after the first letters, and wipe them out
+  return [now.text, (text) => setTyped({ over: value, text })];
+}
+
 /** Sets the window's title as long as a page is shown. */
 export function useTitle(title) {
   useEffect(() => {

@@ -1,35 +1,24 @@
 /** Catalogue: which types of events flow through a broker, what they look like, and who wants them. */
 import { EVENTING, objectPath } from "../api.js";
 import { ago, count, counted, plain, rate } from "../format.js";
-import { BrokerField } from "../parts/broker_field.js";
+import { brokerIn, BrokerOfPage } from "../parts/broker_field.js";
 import { Ago, Empty, PageHead, Panel, Problem } from "../parts/basics.js";
 import { EventCard, Json } from "../parts/code.js";
 import { link, refine } from "../router.js";
-import { html, useData, useEffect, useRested, useState, useTitle } from "../ui.js";
+import { html, useData, useTitle } from "../ui.js";
 
 export function Catalogue({ route }) {
-  const { namespace = "", broker = "", type, source } = route.query;
-  const full = broker.includes("/") || !broker ? broker : `${namespace || "default"}/${broker}`;
-  const [name, setName] = useState(full);
-  const first = useData(full ? null : `${EVENTING}/${namespace ? `namespaces/${encodeURIComponent(namespace)}/` : ""}brokers`, { limit: 1 });
+  const { namespace, type, source } = route.query;
+  const full = brokerIn(route.query);
   const [space, short] = full.split("/");
   const { data, error, reload } = useData(short ? `${objectPath(EVENTING, space, "brokers", short)}/catalogue` : null);
   useTitle("Catalogue");
-  useEffect(() => {
-    const found = first.data?.items?.[0]?.metadata;
-    if (found && !full) refine({ broker: `${found.namespace}/${found.name}` });
-  }, [first.data]);
-  useEffect(() => setName(full), [full]);
-  const rested = useRested(name, 400);
-  useEffect(() => {
-    if (rested !== full && rested.includes("/")) refine({ broker: rested, type: "", source: "" });
-  }, [rested]);
   const listed = data?.items.find((one) => one.type === type && one.source === source) ?? data?.items[0];
   const detail = useData(listed ? `${objectPath(EVENTING, space, "brokers", short)}/catalogue` : null, { type: listed?.type, source: listed?.source }, { keep: true });
   const looked = detail.data?.items[0];
   const chosen = looked && looked.type === listed?.type && looked.source === listed?.source ? looked : listed;
   return html`<${PageHead} title="Catalogue" />
-    <div class="toolbar"><${BrokerField} value=${name} namespace=${namespace} onChange=${setName} />${data && html`<span class="muted">${counted(data.events, "event")} ${data.complete ? "of the whole log" : html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
+    <div class="toolbar"><${BrokerOfPage} broker=${full} namespace=${namespace} alsoGone=${{ type: "", source: "" }} />${data && html`<span class="muted">${counted(data.events, "event")} ${data.complete ? "of the whole log" : html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
     ${!full && html`<${Empty} icon="brokers" title="Choose a broker">The types of its events are listed here.<//>`}
     ${error?.status === 404 ? html`<${Empty} icon="catalogue" title="No catalogue here">There is no such broker.<//>` : html`<${Problem} error=${error} />`}
     ${data && !data.items.length && html`<${Empty} icon="catalogue" title="No events yet">Each type of event is listed here once the first one has come.<//>`}

@@ -2,10 +2,10 @@
 import { OWN } from "../api.js";
 import { bytes, clock, count, counted, plain } from "../format.js";
 import { Empty, PageHead, Problem, Status } from "../parts/basics.js";
-import { BrokerField } from "../parts/broker_field.js";
+import { brokerIn, BrokerOfPage } from "../parts/broker_field.js";
 import { Pager, Table, usePages } from "../parts/table.js";
 import { link, refine } from "../router.js";
-import { html, useData, useEffect, useState, useTitle } from "../ui.js";
+import { html, useData, useTitle, useTyped } from "../ui.js";
 
 const PAGE = 50;
 const SKIPPED = { value: "it holds none of the values", time: "its events have other times", stored: "it was stored at another time", offset: "it has other offsets" };
@@ -36,9 +36,10 @@ function Decision({ read, by, values = [], valuesLeftOut }) {
 }
 
 export function Chunks({ route }) {
-  const { broker = "", filter = "", partition = "" } = route.query;
+  const { filter = "", partition = "" } = route.query;
+  const broker = brokerIn(route.query);
   const pages = usePages(JSON.stringify([broker, filter, partition]));
-  const asked = { broker: broker.includes("/") ? broker : "", filter, partition, before: pages.start, limit: PAGE };
+  const asked = { broker, filter, partition, before: pages.start, limit: PAGE };
   const { data, error, reload, isOld } = useData(`${OWN}/chunks`, asked, { keep: true });
   useTitle("Chunks");
   const above = html`<a href=${link(["events"], { broker, filter })}>Events</a>`;
@@ -49,17 +50,14 @@ export function Chunks({ route }) {
 }
 
 function Asked({ broker, filter, partition, namespace, partitions, chosen, error }) {
-  const [text, setText] = useState(filter);
-  const [name, setName] = useState(broker);
+  const [text, setText] = useTyped(filter);
   const isWrong = error?.status === 422;
-  useEffect(() => setText(filter), [filter]);
-  useEffect(() => setName(broker), [broker]);
   const send = (event) => {
     event.preventDefault();
-    refine({ filter: text, broker: name });
+    refine({ filter: text });
   };
   return html`<form class="toolbar query" onSubmit=${send}>
-    <${BrokerField} value=${name} namespace=${namespace} onChange=${setName} />
+    <${BrokerOfPage} broker=${broker} namespace=${namespace} alsoGone=${{ partition: "" }} />
     <label class="cel-box"><span class="unseen">Filter in CEL</span>
       <input class=${`mono ${isWrong ? "wrong" : ""}`} aria-invalid=${isWrong ? "true" : undefined} data-search spellcheck="false" autocomplete="off" placeholder='Which are skipped for a filter? ce.type == "order.paid"' value=${text} onInput=${(event) => setText(event.target.value)} />
     </label>

@@ -2,7 +2,7 @@
 import { EVENTING, objectPath } from "../api.js";
 import { clock, count, plain, rate } from "../format.js";
 import { toPlayground } from "../handover.js";
-import { BrokerField, useEventAt } from "../parts/broker_field.js";
+import { brokerIn, BrokerOfPage, useEventAt } from "../parts/broker_field.js";
 import { Copy, Empty, Icon, PageHead, Problem } from "../parts/basics.js";
 import { Command, curlOf } from "../parts/command.js";
 import { EventCard } from "../parts/code.js";
@@ -11,7 +11,7 @@ import { link, refine } from "../router.js";
 import { useRights } from "../rights.js";
 import { current, useStore } from "../store.js";
 import { follow } from "../tail.js";
-import { html, useData, useEffect, useMemo, useRef, useState, useTitle } from "../ui.js";
+import { html, useData, useEffect, useMemo, useRef, useState, useTitle, useTyped } from "../ui.js";
 
 const SHOWN_MAX = 100;
 const START = "last:50";
@@ -54,9 +54,8 @@ function useRate(matched, isAtEnd) {
 }
 
 export function Events({ route }) {
-  const { namespace = "", broker = "", filter = "", from = START, value = "", open = "" } = route.query;
-  const full = broker.includes("/") || !broker ? broker : `${namespace || "default"}/${broker}`;
-  const first = useData(full ? null : `${EVENTING}/${namespace ? `namespaces/${encodeURIComponent(namespace)}/` : ""}brokers`, { limit: 1 });
+  const { namespace, filter = "", from = START, value = "", open = "" } = route.query;
+  const full = brokerIn(route.query);
   const [isPaused, setPaused] = useState(false);
   const { shown, waiting } = useTail({ broker: full, from, filter, filterValue: value }, isPaused);
   const listed = shown.events.slice(0, SHOWN_MAX);
@@ -64,10 +63,6 @@ export function Events({ route }) {
   const linked = useEventAt(full, isElsewhere ? open : "", shown.position);
   const onOpen = (place) => refine({ open: place === current().route.query.open ? "" : place });
   useTitle("Events");
-  useEffect(() => {
-    const found = first.data?.items?.[0]?.metadata;
-    if (found && !full) refine({ broker: `${found.namespace}/${found.name}` });
-  }, [first.data]);
   const rows = linked ? [{ place: open, event: linked }, ...listed] : listed;
   return html`<${PageHead} title="Events">
       <${Views} route=${route} />
@@ -86,19 +81,16 @@ export function Events({ route }) {
 }
 
 function Query({ full, namespace, filter, from, value, shown }) {
-  const [text, setText] = useState(filter);
-  const [name, setName] = useState(full);
+  const [text, setText] = useTyped(filter);
   const known = FROM.some(([key]) => key === from && key !== "other");
   const isWrong = isOfFilter(shown.error);
   const mayAnywhere = useRights(null);
-  useEffect(() => setText(filter), [filter]);
-  useEffect(() => setName(full), [full]);
   const send = (event) => {
     event.preventDefault();
-    refine({ filter: text, broker: name });
+    refine({ filter: text });
   };
   return html`<form class="toolbar query" onSubmit=${send}>
-    <${BrokerField} value=${name} namespace=${namespace} onChange=${(one) => (setName(one), one.includes("/") && refine({ broker: one, open: "" }))} />
+    <${BrokerOfPage} broker=${full} namespace=${namespace} alsoGone=${{ open: "" }} />
     <label class="cel-box"><span class="unseen">Filter in CEL</span>
       <input class=${`mono ${isWrong ? "wrong" : ""}`} aria-invalid=${isWrong ? "true" : undefined} data-search spellcheck="false" autocomplete="off" placeholder='Filter in CEL: ce.type == "order.paid" && data.total > 100' value=${text} onInput=${(event) => setText(event.target.value)} />
     </label>

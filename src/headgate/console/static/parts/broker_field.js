@@ -1,11 +1,12 @@
 /** A field for a broker, `namespace/name`, which knows the server's; a link to one; and the last events of one. */
 import { EVENTING, get, lines, within } from "../api.js";
 import { brokerOf, shortName } from "../format.js";
-import { link, pathOf, searchOf } from "../router.js";
+import { link, pathOf, refine, searchOf } from "../router.js";
 import { useStore } from "../store.js";
-import { html, useData, useEffect, useRested, useState } from "../ui.js";
+import { html, useData, useEffect, useRested, useState, useTyped } from "../ui.js";
 
 const SHOWN_MAX = 50;
+const RESTS_MS = 400;
 const CHARACTERS_MAX = 60_000; // of events that are only tried on
 
 export function BrokerField({ value, namespace, onChange }) {
@@ -16,6 +17,27 @@ export function BrokerField({ value, namespace, onChange }) {
     <input list="brokers" placeholder="namespace/broker" spellcheck="false" autocomplete="off" value=${value} onInput=${(event) => onChange(event.target.value)} />
     <datalist id="brokers">${names.map((one) => html`<option key=${one} value=${one} />`)}</datalist>
   </label>`;
+}
+
+/** The broker in a page's address, `namespace/name`; empty when there is none. */
+export const brokerIn = ({ namespace, broker = "" }) => (broker.includes("/") || !broker ? broker : `${namespace || "default"}/${broker}`);
+
+/**
+ * The field for it. A name that is typed goes there when it rests; while there is none, the server's first broker does.
+ * @param {Object<string, string>} alsoGone what the address says of the broker before, with empty values.
+ */
+export function BrokerOfPage({ broker, namespace, alsoGone }) {
+  const [typed, setTyped] = useTyped(broker);
+  const rested = useRested(typed, RESTS_MS);
+  const { data } = useData(broker ? null : within(EVENTING, namespace, "brokers"), { limit: 1 });
+  useEffect(() => {
+    if (rested !== broker && rested.includes("/")) refine({ broker: rested, ...alsoGone });
+  }, [rested]);
+  useEffect(() => {
+    const first = data?.items?.[0]?.metadata;
+    if (first && !typed) refine({ broker: `${first.namespace}/${first.name}` });
+  }, [data]);
+  return html`<${BrokerField} value=${typed} namespace=${namespace} onChange=${setTyped} />`;
 }
 
 /** The broker of a trigger or subscription. */
