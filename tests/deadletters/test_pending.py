@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from starlette.routing import Route
 
 from headgate.deadletters import api as letters_api
 from headgate.deadletters.api import DeadLettersApi, PendingApi
@@ -452,6 +454,23 @@ def test_what_waits_is_found_by_an_index_alone(store: DeadLetterStore, query: st
 BASE = "/apis/headgate.dev/v1/namespaces/default/pending"
 
 
+async def asked(
+    routes: Iterable[Route], method: str, path: str, body: dict[str, Any] | None = None, query: str = ""
+) -> tuple[int, Any]:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": json.dumps(body or {}).encode(), "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": headers}
+    await Starlette(routes=[*routes], exception_handlers=ERROR_HANDLERS)(scope, receive, send)
+    return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent))
+
+
 class Asked:
     """The handlers over a store of a temporary directory."""
 
@@ -459,26 +478,47 @@ class Asked:
         self.path = path
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None, query: str = "") -> tuple[int, Any]:
-        sent: list[Any] = []
-
-        async def receive() -> Any:
-            return {"type": "http.request", "body": json.dumps(body or {}).encode(), "more_body": False}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        async def serve() -> None:
+        async def serve() -> tuple[int, Any]:
             owner = DeadLetters(self.path, attempt_service(None), lambda _: None)
             pending = Pending(self.path, owner, SYSTEM)
             routes = [*DeadLettersApi(self.path, owner).routes(), *PendingApi(self.path, pending).routes()]
-            headers = [(b"content-type", b"application/json")]
-            scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": headers}
-            await Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)(scope, receive, send)
-            await pending.close()
-            await owner.close()
+            try:
+                return await asked(routes, method, path, body, query)
+            finally:
+                await pending.close()
+                await owner.close()
 
-        asyncio.run(serve())
-        return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent))
+        return asyncio.run(serve())
+
+
+@pytest.mark.parametrize("taken_away", ["pending/cancel", "deadletters/discard"])
+def test_a_kill_does_not_bring_back_what_was_taken_away(tmp_path: Path, log: EventLog, taken_away: str) -> None:
+    """The cursors that say that its row of the outbox has ended are in their file before the answer."""
+    data = tmp_path / "as it was when the answer came"
+
+    async def work() -> None:
+        async with Subscriber(At(status=400)) as subscriber:
+            delay_us = HOURS if "pending" in taken_away else 0
+            routes = Routes(target(1, subscriber.url, delay_us=delay_us, dead_letter_uri=""))
+            async with running(tmp_path, routes) as work:
+                deliveries = work.dispatcher.deliveries
+                deliveries.flusher._pause_s = 1.0
+                log.append([event(0), event(1)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1))
+                    at_rest = [DeadLetterState.PENDING], [DeadLetterState.KEPT]
+                    await until(lambda: [one.state for one in letters(tmp_path)] in at_rest)
+                    path = BASE.replace("pending", taken_away)
+                    assert (await asked(deliveries.routes(None), "POST", path))[1]["count"] == 1
+                    shutil.copytree(tmp_path, data, ignore=shutil.ignore_patterns(data.name, "*.sock"))
+            sent = len(subscriber.requests)
+            async with running(data, routes) as work:
+                async with matcher(work) as peer:
+                    peer.match((1, 1))
+                    await until(lambda: [one.offset for one in letters(data)] == [1])
+            assert len(subscriber.requests) == sent + (0 if delay_us else 1)
+
+    run(work())
 
 
 def test_the_api_has_what_waits_apart_from_dead_letters(tmp_path: Path) -> None:

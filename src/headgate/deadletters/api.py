@@ -10,7 +10,8 @@ request that is broken off keeps what it has done, and a repeated one does no ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -50,6 +51,8 @@ BASE: Final = f"{_PREFIX}/namespaces/{{namespace}}/deadletters"
 PENDING_LIST: Final = f"{_PREFIX}/pending"
 PENDING_BASE: Final = f"{_PREFIX}/namespaces/{{namespace}}/pending"
 _T = TypeVar("_T")
+Settled = Callable[[], Awaitable[None]]
+"""Waits until no delivery that has ended by now is repeated: else a kill would bring back what somebody took away."""
 _Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
 
 
@@ -158,8 +161,9 @@ class _PartApi:
 
     where: str
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, settled: Settled = lambda: asyncio.sleep(0)) -> None:
         self._path = path
+        self._settled = settled
 
     def view(self, found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
         """One in a list, or with its event in the JSON format; what is empty is left out."""
@@ -223,8 +227,8 @@ class DeadLettersApi(_PartApi):
 
     where = DEAD
 
-    def __init__(self, path: Path, dead_letters: DeadLetters) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, dead_letters: DeadLetters, settled: Settled = lambda: asyncio.sleep(0)) -> None:
+        super().__init__(path, settled)
         self._dead_letters = dead_letters
 
     def routes(self) -> Iterator[Route]:
@@ -259,6 +263,7 @@ class DeadLettersApi(_PartApi):
         selection, namespace = await _selection(request), request.path_params["namespace"]
         page, found = await self._selected(namespace, selection)
         count = await self._dead_letters.discard([one.id for one in found])
+        await self._settled()
         metrics.DEAD_LETTERS.labels("discarded").inc(count)
         return json_response({"count": count, **page})
 
@@ -290,8 +295,8 @@ class PendingApi(_PartApi):
 
     where = WAITING
 
-    def __init__(self, path: Path, pending: Pending) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, pending: Pending, settled: Settled = lambda: asyncio.sleep(0)) -> None:
+        super().__init__(path, settled)
         self._pending = pending
 
     def routes(self) -> Iterator[Route]:
@@ -306,6 +311,7 @@ class PendingApi(_PartApi):
         selection = await decoded_as(request, body, Selection, "the body is no selection of pending events")
         page, found = await self._selected(request.path_params["namespace"], selection)
         count = await self._pending.cancel([one.id for one in found])
+        await self._settled()
         return json_response({"count": count, **page})
 
     def view(self, found: DeadLetterSummary, event: Event | None = None) -> JsonObject:

@@ -102,7 +102,7 @@ class Pending:
         """How many are being stored: to add up those of all targets for each would take longer than to store them."""
         self._putting_of = Counter[int]()
         """How many those are of each target."""
-        self._releasing: int | None = None
+        self._releasing: int | None = _ALL
         """The target that is looked at now; `_ALL` until it is known what there is."""
         self._wake = asyncio.Event()
         self._scheduler: Releasing | None = None
@@ -111,7 +111,6 @@ class Pending:
     def start(self, scheduler: Releasing) -> None:
         """Begin to release, now that targets are known."""
         self._scheduler = scheduler
-        self._releasing = _ALL
         self._task = self._loop.create_task(self._run())
         self._task.add_done_callback(partial(tell_failure, what="releasing pending events failed"))
 

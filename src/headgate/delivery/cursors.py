@@ -177,8 +177,8 @@ class Flusher:
 
     `take` gives what changed since it was last asked. Each change waits for the outbox rows below its position
     (`when_durable`). `pause_s` lie between two transactions at least. One that is not synced is followed by one that
-    is, CURSOR_SYNC_S later at the latest: a power cut costs so much, kill -9 at most one. No `GroupCommit`: nobody
-    waits for a flush, and it takes what has changed only when it is due.
+    is, CURSOR_SYNC_S later at the latest: a power cut costs so much, kill -9 at most one. No `GroupCommit`: it
+    takes what has changed only when it is due, and hardly anybody waits for it (`settled`).
     """
 
     def __init__(
@@ -202,6 +202,18 @@ class Flusher:
         self._again = False
         self._closed = False
         self._unwritten: CursorChange | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        """Of those who wait for a flush: the one that is under way may have begun before."""
+        self._served: list[asyncio.Future[None]] = []
+        """Of those whom the flush under way serves."""
+
+    async def settled(self) -> None:
+        """Returns when the file has what has changed by now: a process that is killed then repeats nothing of it."""
+        if not self._closed:
+            done: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append(done)
+            self.wake()
+            await done
 
     def wake(self) -> None:
         if self._closed:
@@ -229,10 +241,13 @@ class Flusher:
             _log.error("cursors cannot be written, their deliveries are repeated", error=str(error))
         finally:
             self._thread.close()
+            self._served += self._waiting
+            self._serve()
 
     def _flush(self) -> None:
         self._timer = None
         self._writing, self._again = True, False
+        self._served, self._waiting = self._served + self._waiting, []
         change = self._unwritten = _merged(self._unwritten, self._take())
         self._when_durable(change.position, lambda: self._write(change))
 
@@ -252,11 +267,18 @@ class Flusher:
         if self._closed:
             return
         self._unwritten = None
+        self._serve()
         if self._again:
             self.wake()
         if self._sync_timer is None and not self._store.is_synced:
             self._sync_timer = self._loop.call_later(limits.CURSOR_SYNC_S, self._sync)
         self._on_flush()
+
+    def _serve(self) -> None:
+        served, self._served = self._served, []
+        for done in served:
+            if not done.done():
+                done.set_result(None)
 
     def _sync(self) -> None:
         self._sync_timer = None

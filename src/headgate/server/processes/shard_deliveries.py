@@ -384,8 +384,9 @@ class ShardDeliveries:
     def routes(self, objects: Store | None) -> Iterator[Route]:
         """What fronts ask of counters, dead letters and replays; no replays where there are no objects."""
         yield from self._target_stats.routes()
-        yield from DeadLettersApi(self._state.own.dead_letters, self.dead_letters).routes()
-        yield from PendingApi(self._state.own.dead_letters, self.pending).routes()
+        path, settled = self._state.own.dead_letters, self.flusher.settled
+        yield from DeadLettersApi(path, self.dead_letters, settled).routes()
+        yield from PendingApi(path, self.pending, settled).routes()
         if objects is not None:
             yield from ReplaysApi(self.replays, self._means.log, objects, self._means.options.identity.policy).routes()
 
