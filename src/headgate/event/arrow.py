@@ -5,7 +5,7 @@ The columns are read by the Spark side as well: their order and types are part o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
@@ -63,8 +63,10 @@ _FEW: Final = 3
 def columns_to_batch(groups: Sequence[tuple[str, EventColumns]]) -> pa.RecordBatch:
     """One record batch of `EVENT_SCHEMA` from one group or more: a broker's identity and its events, by columns."""
     brokers = [pa.repeat(pa.scalar(broker, _UTF8), len(events)) for broker, events in groups]
-    columns = zip(*[events.columns for _, events in groups], strict=True)
-    return _record_batch(pa.concat_arrays(brokers), [list(chain.from_iterable(parts)) for parts in columns], ())
+    columns: Iterable[Sequence[Any]] = groups[0][1].columns
+    if len(groups) > 1:
+        columns = [list(chain.from_iterable(parts)) for parts in zip(*[one.columns for _, one in groups], strict=True)]
+    return _record_batch(pa.concat_arrays(brokers), [*columns], ())
 
 
 def to_batch(entries: Sequence[StoredEvent], produced: Sequence[str | None] = ()) -> pa.RecordBatch:

@@ -294,7 +294,8 @@ class BatchFastPath:
             data = list(map(bytes, columns[-1]))
             if not all(data):
                 return None
-            json_text.parse(b"[%b]" % b",".join(data))
+            longest = max(map(len, data))
+            json_text.parse(b"[%b]" % b",".join(data), longest)
         except (msgspec.DecodeError, RecursionError, ValueError):
             return None
         attributes, extensions = columns[:_ATTRIBUTES], columns[_ATTRIBUTES:-1]
@@ -304,7 +305,7 @@ class BatchFastPath:
             and _are_common_times("\n".join([time or "" for time in times]) + "\n")
             and all(one is None or is_json(one) for one in set(content_types))
             and not any(schemas)
-            and max(map(len, data)) <= 2 * limits.JSON_DEPTH_MAX  # too short to be too deep
+            and longest <= 2 * limits.JSON_DEPTH_MAX  # too short to be too deep
         ):
             return None
         dicts = self._extension_dicts(extensions, len(elements))
