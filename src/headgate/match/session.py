@@ -122,6 +122,10 @@ def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, s
         f"-XX:G1PeriodicGCInterval={int(JVM_GC_S * 1_000)}",
         "-XX:MinHeapFreeRatio=10",
         "-XX:MaxHeapFreeRatio=25",
+        # A heap that is kept so small is always fuller than what G1 takes for a reason to look at all of it, and each
+        # look stops the matches for some 20 ms.
+        "-XX:-G1UseAdaptiveIHOP",
+        "-XX:InitiatingHeapOccupancyPercent=85",
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
         _HUGE_METHODS,
