@@ -25,10 +25,10 @@ A request to a name in a namespace that the user may not see is refused with 403
 
 A right to a broker's events may have [a ceiling](../howto/authorize.md#let-a-team-see-a-part-of-the-events). The last column of the tables says how it holds for the user's other requests:
 
-* `joined`: the ceiling holds beside the filter of the request.
+* `joined`: the ceiling holds beside the filter of the request: events above it are as if they were not there.
 * `written`: what is written gets only events below the ceiling of its writer.
 * `own`: of triggers and subscriptions whose own ceiling lies inside the user's; for others the answer is 403.
-* `shown`: other users' triggers and subscriptions are shown without what events have left: findings in their status, counters.
+* `shown`: what is shown lacks what events have left there: findings in the status of other users' triggers and subscriptions, counters of these, of brokers and of quotas, totals of a summary, event types that are made of events.
 * `refused`: 403 for whoever has a ceiling there.
 
 Without a word the request tells nothing of stored events. A role with `*` has no ceiling, and neither have members of `system:masters`.

@@ -946,6 +946,11 @@ INDEXED_EVENTS_MAX: Final = 16 << 20
 """Events that are found by their id without reading the log, 64 MiB."""
 CATALOGUE_BROKERS_MAX: Final = 1_024
 """Brokers whose flows are known, those that had events last; some 200 kB each at most."""
+CATALOGUE_CEILINGS_MAX: Final = 16
+"""Ceilings on brokers whose flows are counted each by itself, those that were asked for last; some 200 kB each at
+most."""
+CATALOGUE_CEILING_S_MAX: Final = 1.0
+"""How long such a count reads the log on in one request, some 100,000 events; the next one goes on behind them."""
 CATALOGUE_RATE_S: Final = 900
 """The time of which a rate in the catalogue is, whole minutes."""
 CATALOGUE_SILENT_S: Final = 3_600

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from functools import partial
+from inspect import GEN_CREATED, getgeneratorstate
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import pytest
 from clusters.kafka import Kafka
 from confluent_kafka import Producer, TopicPartition
@@ -14,8 +18,10 @@ from confluent_kafka.admin import AdminClient
 from headgate.backend.kafka import scan
 from headgate.backend.kafka.scan import KafkaLog
 from headgate.event.arrow import from_batch
+from headgate.inspect import log_follower
 from headgate.inspect.flows import FlowKey
 from headgate.inspect.log_follower import LogFollower
+from headgate.scan.scan import rows_taken
 from headgate.scan.source import SearchableLog
 from headgate_api.errors import UnavailableError
 from headgate_api.event.model import DataKind, Event
@@ -86,6 +92,38 @@ def test_every_event_is_counted_once_whether_it_was_there_or_came(store: Embedde
     offsets = [offset for number, offset in flow.places if number == 1]
     (page,) = log.holding(1, offsets)
     assert from_batch(page.batch, page.offsets.index(late[-1])).event.id == "19"
+    follower.close()
+
+
+def test_events_below_a_ceiling_are_counted_as_if_there_were_no_others(
+    store: EmbeddedStore | KafkaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were there, a page a call, and those that come; of a page that holds both, too."""
+    monkeypatch.setattr(log_follower, "FOLLOW_TURN_BYTES", 1)
+
+    def of(tenant: str, *ids: int) -> list[Event]:
+        return [msgspec.structs.replace(one, data=b'{"tenant":"%s"}' % tenant.encode()) for one in typed("t", *ids)]
+
+    store_events(store, (0, BROKER, of("red", 1)), *((n % 2, BROKER, of("blue", n) + of("red", n)) for n in range(6)))
+    store_events(store, (1, OTHER, of("blue", 7)), (0, BROKER, typed("t", 8)))
+    log = store.log()
+    follower = LogFollower(log, partial(rows_taken, broker=BROKER, cel='data.tenant == "blue"'))
+    counts = []
+    while not counts or not follower.is_complete:
+        follower.read_for(0.0)
+        past = cast(Generator[object, None, None], follower._past)
+        assert past is None or getgeneratorstate(past) == GEN_CREATED, "nothing is open"
+        counts.append(counted(follower).get("t", 0))
+    assert counts == sorted(counts)
+    assert (len(counts) > 1, counts[-1]) == (True, 6)
+    assert counted(follower, OTHER) == {}
+    first, _ = store_events(store, (1, BROKER, of("red", 9) + of("blue", 10)), (0, BROKER, of("red", 11)))
+    followed(follower)
+    assert (counted(follower), follower.is_complete) == ({"t": 7}, True)
+    with follower.flows() as sketch:
+        places = sketch.of(BROKER).flows[FlowKey("t", "/s")].places
+    assert places[-1] == (1, first[1])
+    assert list(follower.index.with_id(1, "10")) == []
     follower.close()
 
 

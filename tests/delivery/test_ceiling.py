@@ -149,6 +149,21 @@ def test_the_counters_of_a_subscription_know_nothing_above_its_ceiling(tmp_path:
     run_world(work())
 
 
+def test_a_filter_is_tried_on_the_backlog_below_the_ceiling(tmp_path: Path) -> None:
+    """Rows of MATCH may be older than the ceiling, and where the filter was an error perhaps the ceiling is it."""
+
+    async def work() -> None:
+        for verdict in Verdict:
+            world = World(tmp_path / verdict.name)
+            world.target = below(world.target, "data.n >= 5")
+            world.start()
+            world.add(10, verdict)
+            found = await world.subscriptions.analyze(NAME, "data.n < 7 || data.nosuch == 1")
+            assert (found.events, found.accepted, found.rejected, found.errors) == (5, 2, 0, 3), verdict
+
+    run_world(work())
+
+
 def test_dead_letters_of_other_events_are_neither_redriven_nor_sent(tmp_path: Path, log: EventLog) -> None:
     """A dead letter has what a transform made of its event, so the stored one is asked."""
 

@@ -121,6 +121,18 @@ def test_events_count_as_they_come(world: World) -> None:
     assert found.items[0].count == 3
 
 
+def test_ceilings_have_their_counts_those_that_were_asked_for_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "CATALOGUE_CEILINGS_MAX", 2)
+    catalogues = catalogues_of(world)
+    for number in range(4):
+        world.accept(event(str(number), amount=number))
+        for least in (0, number):
+            assert catalogues.read(KEY, f"data.amount >= {least}").events == number + 1 - least
+    assert [ceiling for _, ceiling in catalogues._below] == ["data.amount >= 0", "data.amount >= 3"]
+
+
 def test_what_readers_do_not_see_any_more_is_not_shown(world: World) -> None:
     Admission(world.store).create(Kind.BROKER, broker("short", log={"retention": "PT60S"}))
     short, key = world.store.snapshot().brokers["default/short"], ObjectKey(Kind.BROKER, "default", "short")

@@ -133,7 +133,7 @@ def test_a_full_catalogue_is_not_looked_through_for_each_type_that_is_made_up() 
 def test_brokers_are_bounded() -> None:
     sketch = FlowSketch()
     for number in range(limits.CATALOGUE_BROKERS_MAX + 3):
-        sketch.add([(f"b{number}", "t", "/s")], number, 0, number)
+        sketch.add([(f"b{number}", "t", "/s")], number, 0, [number])
     assert len(list(sketch.brokers())) == limits.CATALOGUE_BROKERS_MAX
     assert not sketch.of("b0").flows
 

@@ -31,7 +31,7 @@ class HeldCatalogues:
         self.begun = threading.Semaphore(0)
         self.namespaces: list[str] = []
 
-    def read(self, key: ObjectKey) -> CatalogueView:
+    def read(self, key: ObjectKey, _: str) -> CatalogueView:
         self.namespaces.append(key.namespace)
         self.begun.release()
         assert self.go.wait(30)

@@ -62,9 +62,9 @@ class Api:
         follower.step()
         catalogues = Catalogues(follower, world.store)
 
-        def names(key: ObjectKey) -> Any:
+        def names(key: ObjectKey, ceiling: str) -> Any:
             self.asked.append(key)
-            return catalogues.names(key)
+            return catalogues.names(key, ceiling)
 
         grants = Grants(world.store, UrlPolicy(), self.authorizer)
         self.control = ControlApi(world.store, grants=grants, seen=names)

@@ -21,10 +21,13 @@ from starlette.routing import Mount, Route
 
 from headgate.auth.context import USER
 from headgate.auth.user import User, authenticated
+from headgate.deadletters.api import CountsPage
+from headgate.deadletters.store import DeadLetterCount
 from headgate.delivery.recent import RecentAttempt
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import place_root, with_lineage
 from headgate.filter.compile.plan import Verdict
+from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.file_records import FileRecords
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory, Partition
@@ -46,12 +49,13 @@ from headgate.scan.pages import LogScanner
 from headgate.server.authorization import AuthorizedRequests, Ceilings
 from headgate.server.peers.dispatcher_group import DispatcherQuestion, DispatcherReach
 from headgate.server.peers.local_http import WholeAnswer
-from headgate.server.peers.target_stats import StatsReply, TargetStats
+from headgate.server.peers.target_stats import BacklogCount, BacklogOf, StatsReply, TargetStats, Undelivered
 from headgate.server.processes import control
 from headgate.storage.files import directories_of
 from headgate.stream.api import ReadApi
 from headgate.stream.follow import Readers
 from headgate_api.event.model import DataKind, Event
+from headgate_api.event.names import path_of
 from headgate_api.objects.kinds import Kind
 from tests.objects.support import broker
 
@@ -139,9 +143,22 @@ class Counters:
         self._variant = variant
 
     async def ask(self, _: int, question: DispatcherQuestion) -> WholeAnswer:
+        if question.target.endswith("/summary"):
+            return WholeAnswer(200, msgspec.json.encode(self._undelivered()))
         ids = [int(one) for one in parse_qs(question.target.partition("?")[2])["targets"][0].split(",")]
         targets = [target for target in self._store.snapshot().targets.values() if target.id in ids]
         return WholeAnswer(200, msgspec.json.encode(StatsReply("2026-01-01T00:00:00Z", dict(map(self._of, targets)))))
+
+    def _undelivered(self) -> Undelivered:
+        """Two of each that is below a ceiling wait, and of the others more or less."""
+        waits = {"crimson": 7, "scarlet": 3}[self._variant]
+        of = [
+            BacklogOf(path_of(one.broker), one.filter.ceiling, BacklogCount(2 if one.filter.ceiling else waits))
+            for one in self._store.snapshot().targets.values()
+        ]
+        time = "2026-01-01T00:00:00Z"
+        letters = [DeadLetterCount("shop", "theirs", self._variant, "kept", waits, time, time)]
+        return Undelivered(of, CountsPage.of(letters))
 
     def _of(self, target: Target) -> tuple[str, TargetStats]:
         is_crimson = not target.filter.ceiling and self._variant == "crimson"
@@ -157,7 +174,9 @@ class Counters:
 class World:
     """The server with its log: of three events two are hidden from blue."""
 
-    def __init__(self, folder: Path, variant: str, store: Store, threads: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, folder: Path, variant: str, store: Store, threads: ThreadPoolExecutor, events: Sequence[Event]
+    ) -> None:
         self.store = store
         self.folder = folder
         self.counters = Counters(store, variant)
@@ -173,18 +192,19 @@ class World:
         for namespace in ("shop", "team"):
             self.bind("blue", namespace)
         self.reconciler.step()
-        self.events = [shown(number) if number % 3 == 0 else hidden(number, variant) for number in range(60)]
+        self.events = events or [shown(number) if number % 3 == 0 else hidden(number, variant) for number in range(60)]
         self._write(folder)
         log = LogDirectory(folder / "log", "stop")
         chunks = ChunkLog(log)
         follower = LogFollower(chunks)
-        api = ControlApi(store, UrlPolicy(), self.grants)
+        self.follower, catalogues = follower, Catalogues(follower, store)
+        api = ControlApi(store, UrlPolicy(), self.grants, seen=catalogues.names)
         objects = control.application(
             store,
             api,
             cast(DispatcherReach, self.counters),
             NumbersHistory(dict),
-            follower,
+            catalogues,
             records=lambda _: FileRecords(folder, log, 1, follower),
             parts=tuple,
             counter=LogScanner(chunks, threads),
@@ -268,11 +288,11 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, variant: str = "crimson") -> Iterator[World]:
+def world(folder: Path, variant: str = "crimson", events: Sequence[Event] = ()) -> Iterator[World]:
     folder.mkdir(parents=True, exist_ok=True)
     store = Store.open(folder / "control.db")
     with ThreadPoolExecutor(2) as threads, closing(store):
-        made = World(folder, variant, store, threads)
+        made = World(folder, variant, store, threads, events)
         yield made
         made.loop.run_until_complete(made.loop.shutdown_default_executor())
         made.loop.close()

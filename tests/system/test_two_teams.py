@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 
 from headgate.auth.routes import CALLS, EVENTING, OWN, RBAC, ROUTES, RightOfRoute
+from headgate.rpc.service import SUBSCRIPTIONS
 from headgate_api.errors import HeadgateError
 from headgate_api.objects.kinds import Kind
 from headgate_api.rpc import headgate_pb2 as pb
@@ -478,6 +479,9 @@ def ceilinged(region: str) -> str:
         },
         {"apiGroups": [OWN], "resources": ["subscriptions"], "verbs": ["get", "list", "create", "update", "delete"]},
         {"apiGroups": [OWN], "resources": ["subscriptions/events"], "verbs": ["update"]},
+        {"apiGroups": [OWN], "resources": ["subscriptions/analyze"], "verbs": ["create"]},
+        {"apiGroups": [OWN], "resources": ["summaries"], "verbs": ["get"]},
+        {"apiGroups": [EVENTING], "resources": ["brokers/catalogue", "brokers/lint"], "verbs": ["get"]},
         {"apiGroups": [OWN], "resources": ["deadletters", "replays"], "verbs": ["get", "list"]},
         {"apiGroups": [EVENTING], "resources": ["brokers/trace", "brokers/why"], "verbs": ["get"]},
     ]
@@ -534,6 +538,18 @@ def test_a_user_below_a_ceiling_gets_a_part_of_the_events(teams: Teams) -> None:
         )
         assert {**hidden, "id": ""} | {"searchedTo": ""} == {**unknown, "id": ""} | {"searchedTo": ""}
         assert "eu-1" in json.dumps(shown.get("trace", shown))
+    flows = teams.ask("eve", "GET", f"{base}/brokers/{THERE}/catalogue").json
+    assert (flows["events"], [one["count"] for one in flows["items"]]) == (1, [1])
+    example = teams.ask("eve", "GET", f"{base}/brokers/{THERE}/catalogue?type=t&source=/s").json["items"][0]
+    assert (example["example"]["id"], example["wantedBy"]) == ("eu-1", ["regions/mine", "regions/theirs"])
+    assert teams.ask("root", "GET", f"{base}/brokers/{THERE}/catalogue").json["events"] == 2
+    assert teams.ask("eve", "GET", f"{base}/brokers/{THERE}/lint").json["filters"] == 2
+    analyzed = {name: teams.ask("eve", "POST", f"{place}/{name}/analyze", {}) for name in ("mine", "theirs")}
+    assert (analyzed["mine"].json["events"], analyzed["theirs"].status) == (1, 403)
+    calls = [teams.call("eve", f"/{SUBSCRIPTIONS}/Analyze", OPENINGS["Analyze"](f"regions/{of}"))[0] for of in analyzed]
+    assert calls == ["OK", "PERMISSION_DENIED"]
+    summary = teams.ask("eve", "GET", teams.place("regions", "summary")).json
+    assert ("history" in summary, summary["objects"]) == (False, {"brokers": 1, "triggers": 0, "subscriptions": 2})
     assert teams.kubectl("root", "apply", "-f", "-", stdin=ceilinged("us")).returncode == 0
     assert read_by_http() == {"us-1"}
 

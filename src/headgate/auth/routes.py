@@ -43,7 +43,7 @@ class EventAccess(StrEnum):
     JOINED = "joined"  # the ceiling holds beside the request's own filter: the gate writes it into the user
     WRITTEN = "written"  # what is written is filtered below the ceiling of its writer (`objects/api/admission.py`)
     OWN = "own"  # the events are those of a trigger or subscription, whose ceiling must lie inside the user's
-    SHOWN = "shown"  # an object, of which nothing is shown that events have left: findings in its status, counters
+    SHOWN = "shown"  # nothing is shown that events have left: findings in a status, counters, what is made of events
     REFUSED = "refused"  # whoever has a ceiling there is refused
 
 
@@ -77,23 +77,18 @@ class RightOfCall:
     named: Callable[[bytes], str] | None = None
 
 
-_OF_OBJECTS: Final = {
-    "triggers": EventAccess.SHOWN,
-    "subscriptions": EventAccess.SHOWN,
-    "eventtypes": EventAccess.REFUSED,  # some are made of events
-    "resourcequotas": EventAccess.REFUSED,  # their statuses count events
-}
-"""Of kinds of objects that events leave something in; what is written is as `WRITTEN`, or says nothing."""
+_FILTERED: Final = frozenset({"triggers", "subscriptions"})
+"""Kinds of objects that get events."""
+_LEFT_IN: Final = _FILTERED | {"eventtypes", "resourcequotas"}
+"""Kinds of objects that events leave something in: some types are made of events, statuses of quotas count them."""
 
 
 def _object_routes(group: str, plural: str, *, namespaced: bool = True, version: str = "v1") -> Iterator[RightOfRoute]:
     def one(method: str, path: str, verb: str, what: str, subresource: str = "") -> RightOfRoute:
         selects = verb in ("list", "deletecollection")
-        access = _OF_OBJECTS.get(plural, EventAccess.NONE)
-        if access is EventAccess.SHOWN and verb in ("create", "update", "patch"):
+        access = EventAccess.SHOWN if plural in _LEFT_IN else EventAccess.NONE
+        if plural in _FILTERED and verb in ("create", "update", "patch"):
             access = EventAccess.WRITTEN
-        elif access is EventAccess.REFUSED and verb not in ("get", "list"):
-            access = EventAccess.NONE
         return RightOfRoute(method, path, Attributes(verb, group, plural, subresource), what, access, selects)
 
     root = f"/apis/{group}/{version}" if group else "/api/v1"
@@ -129,9 +124,9 @@ def _subresources() -> Iterator[RightOfRoute]:
         ("GET", f"{brokers}/why", of("brokers", "why"), "why triggers got an event or not", _JOINED),
         ("GET", f"{brokers}/trace", of("brokers", "trace"), "the way of an event", _JOINED),
         ("GET", f"{brokers}/timeline", of("brokers", "timeline"), "an event's life", _JOINED),
-        ("GET", f"{brokers}/catalogue", CATALOGUE, "which events flow here", _REFUSED),
-        ("POST", f"{brokers}/catalogue", CATALOGUE, "names in a filter that no event has had", _REFUSED),
-        ("GET", f"{brokers}/lint", of("brokers", "lint"), "compare its filters", _REFUSED),
+        ("GET", f"{brokers}/catalogue", CATALOGUE, "which events flow here", _JOINED),
+        ("POST", f"{brokers}/catalogue", CATALOGUE, "names in a filter that no event has had", _JOINED),
+        ("GET", f"{brokers}/lint", of("brokers", "lint"), "compare its filters", _JOINED),
         ("GET", f"{brokers}/stats", of("brokers", "stats"), "a broker with its counters", EventAccess.SHOWN),
         ("GET", f"{triggers}/stats", of("triggers", "stats"), "a trigger with its counters", _OF_TARGET),
         ("GET", f"{triggers}/why", of("triggers", "why"), "why it got an event or not", _OF_TARGET),
@@ -142,7 +137,7 @@ def _subresources() -> Iterator[RightOfRoute]:
         ("POST", f"{subscriptions}/seek", _SEEK, "go on elsewhere", _OF_TARGET),
         ("GET", f"{subscriptions}/seek", _SEEK._replace(verb="get"), "how far a seek is", _OF_TARGET),
         ("DELETE", f"{subscriptions}/seek", _SEEK._replace(verb="delete"), "cancel a seek", _OF_TARGET),
-        ("POST", f"{subscriptions}/analyze", _ANALYZE, "try a filter on the backlog", _REFUSED),
+        ("POST", f"{subscriptions}/analyze", _ANALYZE, "try a filter on the backlog", _OF_TARGET),
         ("GET", f"{subscriptions}/stats", _STATS, "where a subscription stands", _OF_TARGET),
         ("GET", f"{subscriptions}/consumers", _CONSUMERS, "who has its events", _OF_TARGET),
     ):
@@ -183,7 +178,8 @@ def _collections() -> Iterator[RightOfRoute]:
 def _views() -> Iterator[RightOfRoute]:
     for place, where in (("", " of all namespaces"), ("/namespaces/{namespace}", "")):
         base = f"/apis/{OWN}/v1{place}"
-        yield RightOfRoute("GET", f"{base}/summary", Attributes("get", OWN, "summaries"), f"a summary{where}", _REFUSED)
+        wanted = Attributes("get", OWN, "summaries")
+        yield RightOfRoute("GET", f"{base}/summary", wanted, f"a summary{where}", EventAccess.SHOWN)
         for name in ("brokers", "triggers"):
             wanted = Attributes("list", EVENTING, name, "stats")
             what = f"list {name}{where} with their counters"
@@ -346,7 +342,11 @@ CALLS: Final[tuple[RightOfCall, ...]] = (
         f"/{SUBSCRIPTIONS}/Stats", _STATS, "where a subscription stands", _OF_TARGET, _subscription(pb.StatsRequest)
     ),
     RightOfCall(
-        f"/{SUBSCRIPTIONS}/Analyze", _ANALYZE, "try a filter on the backlog", _REFUSED, _subscription(pb.AnalyzeRequest)
+        f"/{SUBSCRIPTIONS}/Analyze",
+        _ANALYZE,
+        "try a filter on the backlog",
+        _OF_TARGET,
+        _subscription(pb.AnalyzeRequest),
     ),
     RightOfCall("/grpc.health.v1.Health/Check", _HEALTH, "whether a service is ready", _NONE),
     RightOfCall("/grpc.health.v1.Health/Watch", _HEALTH, "whether a service is ready", _NONE),

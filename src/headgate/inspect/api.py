@@ -29,13 +29,14 @@ from headgate.inspect.catalogue import Catalogues
 from headgate.inspect.chunks import ChunkLists, ChunkQuery
 from headgate.inspect.find import EventSearch, OtherBroker, Records
 from headgate.inspect.flows import FlowKey
-from headgate.inspect.lint import Lints, LintView
+from headgate.inspect.lint import Lints, LintView, Viewer
 from headgate.inspect.views import broker_json, timeline_json, trace_json, why_json
 from headgate.inspect.why import EventExplanation, Tracer, Why
 from headgate.log.directory import LogDirectory
-from headgate.objects.api.grants import seen_by
+from headgate.objects.api.grants import may_see, seen_by
 from headgate.objects.api.http import decoded_as, json_response, read_body
 from headgate.objects.api.queries import user_of
+from headgate.objects.kinds.routing import Target
 from headgate.objects.store.store import Store
 from headgate.shares import FairPlaces, FairThreads
 from headgate_api import positions
@@ -112,34 +113,36 @@ class InspectApi:
         return json_response(broker_json(key.path, search.id, found))
 
     async def _catalogue(self, request: Request) -> Response:
-        catalogues = self._catalogues
+        catalogues, (ceiling, sees) = self._catalogues, self._bounds(request)
         key, query = _key(Kind.BROKER, request), request.query_params
         if ("type" in query) != ("source" in query):
             raise InvalidInputError("type and source name a flow together", hint="?type=TYPE&source=SOURCE, or neither")
         if "type" in query:
             flow = FlowKey(query["type"], query["source"])
-            return json_response(await self._in_turn(request, lambda: catalogues.read_flow(key, flow)))
-        return json_response(await self._in_turn(request, lambda: catalogues.read(key)))
+            return json_response(await self._in_turn(request, lambda: catalogues.read_flow(key, flow, ceiling, sees)))
+        return json_response(await self._in_turn(request, lambda: catalogues.read(key, ceiling)))
 
     async def _unseen(self, request: Request) -> Response:
         body = await read_body(request)
         asked = await decoded_as(request, body, FilterRequest, "the request")
-        key, catalogues = _key(Kind.BROKER, request), self._catalogues
-        return json_response(await self._in_turn(request, lambda: catalogues.unseen(key, asked.spec())))
+        key, catalogues, (ceiling, _) = _key(Kind.BROKER, request), self._catalogues, self._bounds(request)
+        return json_response(await self._in_turn(request, lambda: catalogues.unseen(key, asked.spec(), ceiling)))
 
     async def _lint(self, request: Request) -> Response:
-        key, of = _key(Kind.BROKER, request), request.query_params.get("of", "")
+        key, of, user = _key(Kind.BROKER, request), request.query_params.get("of", ""), user_of(request)
+        ceiling, sees = self._bounds(request)
         # Who may not read the catalogue learns no name from it.
-        may_see = self._authorizer.allowed(user_of(request), CATALOGUE_RIGHT.on(key.path)).allowed
+        may_look = self._authorizer.allowed(user, CATALOGUE_RIGHT.on(key.path)).allowed
+        viewer = Viewer((user.name, *user.groups), sees) if ceiling else None
 
         def work() -> LintView:
-            return self._lints.read(key, of, self._seen(key) if may_see else None)
+            return self._lints.read(key, of, self._seen(key, ceiling) if may_look else None, viewer)
 
         return json_response(await self._in_turn(request, work, self._comparing))
 
-    def _seen(self, key: ObjectKey) -> SeenNames | None:
+    def _seen(self, key: ObjectKey, ceiling: str) -> SeenNames | None:
         try:
-            return self._catalogues.names(key)
+            return self._catalogues.names(key, ceiling)
         except UnavailableError:
             return None  # filters are compared without the log, too
 
@@ -184,6 +187,12 @@ class InspectApi:
     def _below(self, user: User, broker: str, search: EventSearch) -> EventSearch:
         """A search that finds nothing above the user's ceiling: what he may not see is as what is not there."""
         return replace(search, ceiling=self._authorizer.ceiling(user, READ.on(broker)))
+
+    def _bounds(self, request: Request) -> tuple[str, Callable[[Target], bool]]:
+        """The ceiling of a request about a broker, and which targets its user may see: below a ceiling not all."""
+        user, broker = user_of(request), _key(Kind.BROKER, request).path
+        ceiling = self._authorizer.ceiling(user, READ.on(broker))
+        return ceiling, (lambda target: not ceiling or may_see(self._authorizer, user, target))
 
     def _why(self, request: Request) -> Why:
         return Why(self._records(request), self._store, partial(seen_by, self._authorizer, user_of(request)))

@@ -2,13 +2,19 @@
 
 How many there are and when is known by the follower of the log. What they look like is read from the log for the one
 flow that is asked for: so a catalogue costs producers nothing, and holds for the events that readers can get.
+
+Who has a ceiling on the broker has a catalogue of the events below it. Each ceiling has a follower of its own, which
+reads on when it is asked: what was counted for others says nothing of these events alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -25,15 +31,19 @@ from headgate.inspect.flows import Flow, FlowKey, ObservedSchema
 from headgate.inspect.log_follower import LogFollower, unwaited
 from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.event_types import event_type_of
+from headgate.objects.kinds.routing import Target
 from headgate.objects.kinds.specs import retention_us
 from headgate.objects.kinds.status import identity_of
 from headgate.objects.store.rows import KnownObjects
 from headgate.objects.store.store import Store
 from headgate.observe.logs import Recurring
+from headgate.scan.scan import rows_taken
 from headgate_api.errors import HeadgateError, NotFoundError
 from headgate_api.event.json_format import encode_event
 from headgate_api.event.model import DataKind
 from headgate_api.limits import (
+    CATALOGUE_CEILING_S_MAX,
+    CATALOGUE_CEILINGS_MAX,
     CATALOGUE_JUDGE_S_MAX,
     CATALOGUE_SAMPLE_BYTES_MAX,
     CATALOGUE_SAMPLE_S_MAX,
@@ -99,11 +109,20 @@ class UnseenView(msgspec.Struct, frozen=True):
 
 
 class _Flows(NamedTuple):
-    """The flows of a broker as they were when somebody asked, each with places of its events."""
+    """The flows of a broker as they were when somebody asked, each with places of its events.
+
+    `since_us` and `is_complete` are those of the follower.
+    """
 
     known: list[tuple[CatalogueItem, list[tuple[int, int]]]]
     left_out: int  # events of other flows
     attributes: list[str]
+    since_us: int
+    is_complete: bool
+
+
+def _all(_: Target) -> bool:
+    return True
 
 
 class Catalogues:
@@ -112,35 +131,43 @@ class Catalogues:
     def __init__(
         self, follower: LogFollower, store: Store, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000
     ) -> None:
-        self._follower = follower
+        self.follower = follower
         self._store = store
         self._clock_us = clock_us
+        self._below: OrderedDict[tuple[str, str], LogFollower] = OrderedDict()
+        """By broker and ceiling, the one that was asked for last at the end."""
+        self._lock = threading.Lock()
 
-    def read(self, key: ObjectKey) -> CatalogueView:
-        """The catalogue of a broker, or one flow of it; ObjectNotFoundError when there is no such broker."""
+    def read(self, key: ObjectKey, ceiling: str = "") -> CatalogueView:
+        """The catalogue of a broker below a ceiling (CEL); ObjectNotFoundError when there is no such broker."""
         broker = self._broker(key)
-        found = self._flows(broker)
+        found = self._flows(broker, ceiling)
         items = sorted((item for item, _ in found.known), key=lambda one: (-one.count, one.type, one.source))
-        return self._view(broker, items, found)
+        return _view(broker, items, found)
 
-    def read_flow(self, key: ObjectKey, flow: FlowKey) -> CatalogueView:
+    def read_flow(
+        self, key: ObjectKey, flow: FlowKey, ceiling: str = "", may_see: Callable[[Target], bool] = _all
+    ) -> CatalogueView:
+        """One flow of it, with those who want it, as far as they may be seen; as `read`, and FlowNotFoundError."""
         broker = self._broker(key)
-        found = self._flows(broker)
+        found = self._flows(broker, ceiling)
         for item, places in found.known:
             if (item.type, item.source) == flow:
-                return self._view(broker, [self._detailed(broker, item, places)], found._replace(left_out=0))
+                return _view(broker, [self._detailed(broker, item, places, may_see)], found._replace(left_out=0))
         raise FlowNotFoundError(f"no events of type {flow.type!r} from source {flow.source!r} are known")
 
-    def names(self, key: ObjectKey) -> SeenNames:
+    def names(self, key: ObjectKey, ceiling: str = "") -> SeenNames:
         """What a filter can be compared with; types and sources only where all that came are known. As `read`."""
-        found = self._flows(self._broker(key))
+        found = self._flows(self._broker(key), ceiling)
         flows = [] if found.left_out else [item for item, _ in found.known]
         types, sources = frozenset(one.type for one in flows), frozenset(one.source for one in flows)
         return SeenNames(types, sources, frozenset(found.attributes))
 
-    def unseen(self, key: ObjectKey, spec: tuple[Mapping[str, object] | None, Sequence[object]]) -> UnseenView:
+    def unseen(
+        self, key: ObjectKey, spec: tuple[Mapping[str, object] | None, Sequence[object]], ceiling: str = ""
+    ) -> UnseenView:
         """Names in a `spec.filter` and `spec.filters` that no event has had; FilterError when it is none. As `read`."""
-        seen = self.names(key)
+        seen = self.names(key, ceiling)
         try:
             items = UnseenNames(seen).of(compile_filter(*spec))
         except FilterError as error:
@@ -155,12 +182,13 @@ class Catalogues:
         assert isinstance(broker, Broker)
         return broker
 
-    def _flows(self, broker: Broker) -> _Flows:
+    def _flows(self, broker: Broker, ceiling: str) -> _Flows:
         """What of a broker its readers still see."""
         kept_us, now_us = retention_us(broker.spec.log), self._clock_us()
         not_before_us = 0 if kept_us is None else now_us - kept_us
-        with self._follower.flows() as sketch:
-            since_us = max(self._follower.since_us, not_before_us)
+        follower = self.follower if not ceiling else self._follower_below(identity_of(broker), ceiling)
+        with follower.flows() as sketch:
+            since_us = max(follower.since_us, not_before_us)
             known = sketch.of(identity_of(broker))
             flows = [
                 (_item(key, flow, flow.rate(since_us, now_us)), list(flow.places))
@@ -168,21 +196,30 @@ class Catalogues:
                 if flow.last_us >= not_before_us
             ]
             attributes = sorted(name for name, last_us in known.attributes.items() if last_us >= not_before_us)
-            return _Flows(flows, known.left_out, attributes)
+            return _Flows(flows, known.left_out, attributes, follower.since_us, follower.is_complete)
 
-    def _view(self, broker: Broker, items: list[CatalogueItem], found: _Flows) -> CatalogueView:
-        path, since_us, complete = broker.metadata.path, self._follower.since_us, self._follower.is_complete
-        events, since = sum(one.count for one in items) + found.left_out, time_text(since_us) if since_us else ""
-        return CatalogueView(path, since, complete, events, found.left_out, items, found.attributes)
+    def _follower_below(self, broker: str, ceiling: str) -> LogFollower:
+        """The one of a ceiling on a broker (its identity), which has read on for CATALOGUE_CEILING_S_MAX at most."""
+        with self._lock:
+            follower = self._below.pop((broker, ceiling), None)
+            if follower is None:
+                follower = LogFollower(self.follower.log, partial(rows_taken, broker=broker, cel=ceiling))
+            self._below[broker, ceiling] = follower
+            if len(self._below) > CATALOGUE_CEILINGS_MAX:
+                self._below.popitem(last=False)
+        follower.read_for(CATALOGUE_CEILING_S_MAX)
+        return follower
 
-    def _detailed(self, broker: Broker, item: CatalogueItem, places: list[tuple[int, int]]) -> CatalogueItem:
+    def _detailed(
+        self, broker: Broker, item: CatalogueItem, places: list[tuple[int, int]], may_see: Callable[[Target], bool]
+    ) -> CatalogueItem:
         identity, schema = identity_of(broker), ObservedSchema()
         newest: StoredEvent | None = None
         stored_us, ends_s = 0, time.monotonic() + CATALOGUE_SAMPLE_S_MAX
         for partition in sorted({number for number, _ in places}):
             # Together: the way to the first chunk of a segment leads to the others.
             offsets = sorted({offset for number, offset in places if number == partition}, reverse=True)
-            for page in self._follower.log.holding(partition, offsets):
+            for page in self.follower.log.holding(partition, offsets):
                 row = page.offsets.index(next(one for one in offsets if one in page.offsets))
                 stored = from_batch(page.batch, row)
                 if newest is None or page.append_times_us[row] > stored_us:
@@ -193,7 +230,7 @@ class Catalogues:
         if newest is None:  # retention has taken all that are known
             return msgspec.structs.replace(item, judged=False)
         example = encode_event(newest.event)
-        wanted, judged = self._wanted(identity, EventView(newest.event, stored_us), EventKeys(newest.event))
+        wanted, judged = self._wanted(identity, EventView(newest.event, stored_us), EventKeys(newest.event), may_see)
         return msgspec.structs.replace(
             item,
             example=msgspec.Raw(example) if len(example) <= CATALOGUE_SAMPLE_BYTES_MAX else None,
@@ -204,18 +241,28 @@ class Catalogues:
             judged=judged,
         )
 
-    def _wanted(self, identity: str, view: EventView, keys: EventKeys) -> tuple[list[str], bool]:
+    def _wanted(
+        self, identity: str, view: EventView, keys: EventKeys, may_see: Callable[[Target], bool]
+    ) -> tuple[list[str], bool]:
         """Who wants an event, by name; and whether all were asked."""
         wanted: list[str] = []
         ends_s = time.monotonic() + CATALOGUE_JUDGE_S_MAX
         for target in self._store.snapshot().targets.values():
-            if target.broker != identity or not keys.may_pass(target.filter):
+            if target.broker != identity or not keys.may_pass(target.filter) or not may_see(target):
                 continue
             if time.monotonic() > ends_s:
                 return sorted(wanted), False
             if program(target.filter.cel).evaluate_view(view).kind is OutcomeKind.TRUE:
                 wanted.append(target.name)
         return sorted(wanted), True
+
+
+def _view(broker: Broker, items: list[CatalogueItem], found: _Flows) -> CatalogueView:
+    events = sum(one.count for one in items) + found.left_out
+    since = time_text(found.since_us) if found.since_us else ""
+    return CatalogueView(
+        broker.metadata.path, since, found.is_complete, events, found.left_out, items, found.attributes
+    )
 
 
 def _item(key: FlowKey, flow: Flow, rate: float) -> CatalogueItem:
@@ -244,7 +291,7 @@ class EventTypeCreator:
         self, admission: Admission, follower: LogFollower, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000
     ) -> None:
         self._admission = admission
-        self._follower = follower
+        self.follower = follower
         self._clock_us = clock_us
         self._known: KnownObjects[Broker] = KnownObjects(Kind.BROKER)
         self._brokers: dict[str, Broker] = {}
@@ -265,7 +312,7 @@ class EventTypeCreator:
         if self._admission.store.refresh(self._known):
             self._brokers = {identity_of(broker): broker for broker in self._known.by_path.values()}
         now_us, due, known = self._clock_us(), list[_Place](), set[_Place]()
-        with self._follower.flows() as sketch:
+        with self.follower.flows() as sketch:
             for identity, flows in sketch.brokers():
                 for key, flow in flows.flows.items():
                     known.add((identity, key))

@@ -127,11 +127,11 @@ class FlowSketch:
         kinds: Sequence[tuple[str, str, str]],
         time_us: int,
         partition: int,
-        first: int,
+        offsets: Sequence[int],
         not_json: Sequence[int] = (),
         extensions: Sequence[str | None] = (),
     ) -> None:
-        """Take up the events of a chunk, from the offset `first` on; `kinds` is broker, type and source of each.
+        """Take up events of a chunk, at these offsets; `kinds` is broker, type and source of each.
 
         `not_json` are places in `kinds`, see `Flow`. `extensions` are those of each event as the log has them, or none
         at all; one event of a flow is looked at.
@@ -154,7 +154,7 @@ class FlowSketch:
             if flow is None:
                 known.left_out += count
             else:
-                flow.add(count, time_us, (partition, first + rows[kind]))
+                flow.add(count, time_us, (partition, offsets[rows[kind]]))
                 flow.not_json += wrong[kind]
         for broker, names in named.items():
             if broker in self._brokers:  # events of many others may have come behind its own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -13,6 +13,7 @@ import msgspec
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.tools.advice import SeenNames, UnseenName, UnseenNames
 from headgate.filter.tools.lint import FilterIndex, Related
+from headgate.objects.kinds.routing import Target
 from headgate.objects.kinds.status import identity_of
 from headgate.objects.store.store import Store
 from headgate_api.errors import InvalidInputError, NotFoundError, TooLargeError
@@ -54,6 +55,14 @@ class LintView(msgspec.Struct, frozen=True, rename="camel"):
     left_out: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who asks, by name and groups, and which targets he may see: the others are as if they were not there."""
+
+    user: tuple[str, ...]
+    sees: Callable[[Target], bool]
+
+
 @dataclass(slots=True)
 class _Kept:
     """The filters of a broker, as of a generation of all.
@@ -75,20 +84,23 @@ class Lints:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, tuple[str, ...]], _Kept] = OrderedDict()
+        """By broker and who asks; empty for all who see every filter."""
 
-    def read(self, key: ObjectKey, of: str = "", seen: SeenNames | None = None) -> LintView:
+    def read(
+        self, key: ObjectKey, of: str = "", seen: SeenNames | None = None, viewer: Viewer | None = None
+    ) -> LintView:
         """What is known of a broker's filters, or of that of one: `Trigger/NAME` or `Subscription/NAME`.
 
         Of another namespace's one the NAME is `namespace/name`. `seen` are names that the broker's events have had;
-        None where who asks may not know them. Raises ObjectNotFoundError without a broker, NotComparedError without the
-        one, TooManyFiltersError.
+        None where who asks may not know them. Without a `viewer` all filters count. Raises ObjectNotFoundError without
+        a broker, NotComparedError without the one, TooManyFiltersError.
         """
         kind, _, name = of.partition("/")
         if of and (kind not in _KINDS.values() or not name or name.count("/") > 1):
             problem = f"of names no trigger or subscription: {of[:64]!r}"
             raise InvalidInputError(problem, hint="of=Trigger/NAME or of=Subscription/NAME")
-        kept = self._of_broker(key)
+        kept = self._of_broker(key, viewer)
         if of:
             if of not in kept.index.filters:
                 hint = "one whose events can go nowhere is not compared"
@@ -102,25 +114,27 @@ class Lints:
             kept.views[seen] = view
         return view
 
-    def _of_broker(self, key: ObjectKey) -> _Kept:
+    def _of_broker(self, key: ObjectKey, viewer: Viewer | None) -> _Kept:
         broker = self._store.get(key)
         assert isinstance(broker, Broker)
         identity, own = identity_of(broker), f"{key.namespace}/"
         table = self._store.snapshot()
-        kept = self._kept.get(identity)
-        if kept is None or kept.generation != table.generation:
-            filters = {
-                f"{_KINDS[one.pull is not None]}/{one.name.removeprefix(own)}": one.filter
-                for one in table.targets.values()
-                if one.broker == identity
-            }
+        place: tuple[str, tuple[str, ...]] = identity, ()
+        kept = self._kept.get(place)
+        if viewer is not None or kept is None or kept.generation != table.generation:
+            targets = [one for one in table.targets.values() if one.broker == identity]
+            if viewer is not None and not all(map(viewer.sees, targets)):
+                targets = [one for one in targets if viewer.sees(one)]
+                place = identity, viewer.user
+                kept = self._kept.get(place)
+            filters = {f"{_KINDS[one.pull is not None]}/{one.name.removeprefix(own)}": one.filter for one in targets}
             _check_count(key.path, filters)
             if kept is None:
-                kept = self._kept[identity] = _Kept(table.generation, FilterIndex(filters))
+                kept = self._kept[place] = _Kept(table.generation, FilterIndex(filters))
             elif kept.index.update(filters):
                 kept.views.clear()
             kept.generation = table.generation
-        self._kept.move_to_end(identity)
+        self._kept.move_to_end(place)
         while len(self._kept) > 1 and (len(self._kept) > LINT_BROKERS_KEPT_MAX or self._count() > LINT_FILTERS_MAX):
             self._kept.popitem(last=False)
         return kept

@@ -32,6 +32,7 @@ from headgate.event.hops import ROOT
 from headgate.inspect.flows import FlowSketch
 from headgate.log.errors import UnreadableEventsError
 from headgate.observe.logs import Recurring
+from headgate.scan.scan import rows_of
 from headgate.scan.source import SearchableLog, StoredPage, read_pages
 from headgate_api.errors import HeadgateError, UnavailableError
 from headgate_api.event.attributes import media_type
@@ -168,11 +169,15 @@ class _Span:
 
 
 class LogFollower:
-    """Reads the log along. Its methods may block; any thread may call them."""
+    """Reads the log along. Its methods may block; any thread may call them.
 
-    def __init__(self, log: SearchableLog) -> None:
+    Where `rows` says which rows of a page count, the others are as if they were not there, and nothing is indexed.
+    """
+
+    def __init__(self, log: SearchableLog, rows: Callable[[StoredPage], list[int]] | None = None) -> None:
         self.index = EventIndex(INDEXED_EVENTS_MAX)
         self.log = log
+        self._rows = rows
         self._flows = FlowSketch()
         self._lock = threading.Lock()
         self._spans: dict[int, _Span] = {}
@@ -180,7 +185,7 @@ class LogFollower:
         self._past: Iterator[tuple[int, StoredPage]] | None = None
         self._past_bytes = FOLLOWED_BYTES_MAX
         self.since_us = 0
-        """When the oldest event was stored that was read; 0 when none was."""
+        """When the oldest event was stored that counts; 0 when none does."""
         self.is_complete = True
         """Whether all that was in the log was read."""
 
@@ -201,6 +206,17 @@ class LogFollower:
             left_bytes = self._forward(FOLLOW_TURN_BYTES)
             self._back(left_bytes)
         return time.monotonic() - started
+
+    def read_for(self, seconds: float) -> None:
+        """Read on until everything is read, or so much time is over. Nothing is kept open for the next call."""
+        ends = time.monotonic() + seconds
+        self.step()
+        while self._past is not None and time.monotonic() < ends:
+            self.step()
+        with self._lock:
+            self._coming = None
+            if self._past is not None:
+                self._past = self._walk()
 
     def covered(self, partition: int) -> tuple[int, int]:
         """The offsets that the index knows, of which it leaves none out: first, and behind the last."""
@@ -303,16 +319,28 @@ class LogFollower:
     def _take(self, number: int, page: StoredPage, *, newest_first: bool = False) -> None:
         # Without the kernels of Arrow: mostly a page has few events, and a call costs 40 us.
         batch, offsets, times_us = page.batch, page.offsets, page.append_times_us
+        if self._rows is not None:
+            rows = self._rows(page)
+            if not rows:
+                return
+            batch, offsets, times_us = rows_of(batch, rows), [offsets[row] for row in rows], [times_us[r] for r in rows]
         columns = (batch.column(place).to_pylist() for place in (_BROKER, _TYPE, _SOURCE))
-        kinds, ids = list(zip(*columns, strict=True)), batch.column(_ID).to_pylist()
-        extensions = _extensions(batch)
-        roots = _roots(extensions)
+        kinds, extensions = list(zip(*columns, strict=True)), _extensions(batch)
         wrong = frozenset(_not_json(batch))
         self.since_us = min(self.since_us or times_us[0], times_us[0])
-        pieces = list(_pieces(offsets, times_us))
+        pieces = list(_pieces(times_us))
         for begin, end in reversed(pieces) if newest_first else pieces:
             not_json = [row - begin for row in range(begin, end) if row in wrong] if wrong else ()
-            self._flows.add(kinds[begin:end], times_us[begin], number, offsets[begin], not_json, extensions[begin:end])
+            where = offsets[begin:end]
+            self._flows.add(kinds[begin:end], times_us[begin], number, where, not_json, extensions[begin:end])
+        if self._rows is None:
+            self._index(number, offsets, batch.column(_ID).to_pylist(), _roots(extensions), newest_first=newest_first)
+
+    def _index(
+        self, number: int, offsets: Sequence[int], ids: list[str], roots: list[str | None], *, newest_first: bool
+    ) -> None:
+        pieces = list(_pieces([offset - row for row, offset in enumerate(offsets)]))
+        for begin, end in reversed(pieces) if newest_first else pieces:
             self.index.put(number, offsets[begin], ids[begin:end], roots[begin:end])
 
 
@@ -331,14 +359,14 @@ async def unwaited(work: Callable[[], _T]) -> _T:
     return await asyncio.wrap_future(future)
 
 
-def _pieces(offsets: Sequence[int], times_us: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The rows of a page that were stored at one time, one behind the other: a chunk is one piece."""
+def _pieces(values: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The rows that have one value, one behind the other: begin and end. Of a chunk's times there is one piece."""
     begin = 0
-    for row in range(1, len(offsets)):
-        if times_us[row] != times_us[begin] or offsets[row] - offsets[begin] != row - begin:
+    for row in range(1, len(values)):
+        if values[row] != values[begin]:
             yield begin, row
             begin = row
-    yield begin, len(offsets)
+    yield begin, len(values)
 
 
 def _not_json(batch: pa.RecordBatch) -> list[int]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
-from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate.filter.cel.evaluate import OutcomeKind, Program, program
 from headgate.filter.skipping.literals import ESCAPE, Clause, NumberRange, literals, number_ranges
 from headgate.filter.skipping.prune import EXTENSION
 from headgate.log.errors import UnreadableEventsError
@@ -79,6 +79,33 @@ def rows_bounded(column: pa.Array, rows: list[int], bounds: Sequence[NumberRange
         if all(bound.occurs_within(data, ends[row], ends[row + 1]) for bound in bounds)
         or data.find(ESCAPE, ends[row], ends[row + 1]) >= 0
     ]
+
+
+def rows_possible(
+    batch: pa.RecordBatch, rows: list[int], clauses: Sequence[Clause], bounds: Sequence[NumberRange]
+) -> list[int]:
+    """Of these rows those of which a filter may be true, by what must stand in them (`literals`, `number_ranges`)."""
+    for clause in clauses:
+        holding = rows_holding(batch, clause)
+        rows = [row for row in rows if row in holding]
+    return rows_bounded(batch.column("data"), rows, bounds) if bounds and rows else rows
+
+
+def verdicts(cel: Program, batch: pa.RecordBatch, rows: list[int], times_us: Sequence[int]) -> Iterator[OutcomeKind]:
+    """Of each row what a filter is; evaluated one by one, as they are read. `times_us` are those of all rows."""
+    for first in range(0, len(rows), SCAN_DECODED_MAX):
+        some = rows[first : first + SCAN_DECODED_MAX]
+        for row, stored in zip(some, from_batch_all(rows_of(batch, some)), strict=True):
+            yield cel.evaluate(stored.event, times_us[row]).kind
+
+
+def rows_taken(page: StoredPage, broker: str, cel: str) -> list[int]:
+    """The rows of a page that hold events of a broker of which a filter, CEL, is true."""
+    batch = page.batch
+    rows: list[int] = pc.indices_nonzero(pc.equal(batch.column("broker"), broker)).to_pylist()
+    rows = rows_possible(batch, rows, literals(cel), number_ranges(cel))
+    kinds = verdicts(program(cel), batch, rows, page.append_times_us)
+    return [row for row, kind in zip(rows, kinds, strict=True) if kind is OutcomeKind.TRUE]
 
 
 def texts_of(column: pa.Array) -> bytes:
@@ -251,11 +278,7 @@ class Scan:
             if not mask.true_count:
                 self.counters.false_positive_chunks += is_new
                 return []
-        rows: list[int] = pc.indices_nonzero(mask).to_pylist()
-        for clause in self._clauses:
-            holding = rows_holding(batch, clause)
-            rows = [row for row in rows if row in holding]
-        return rows_bounded(batch.column("data"), rows, self._bounds) if self._bounds and rows else rows
+        return rows_possible(batch, pc.indices_nonzero(mask).to_pylist(), self._clauses, self._bounds)
 
     def _choose(self, page: StoredPage, batch: pa.RecordBatch, rows: list[int], turn: _Turn) -> tuple[list[int], int]:
         """The rows that are handed out, and how many were looked at: fewer than all when the turn is over."""
@@ -281,12 +304,9 @@ class Scan:
         if self._program is None:
             yield from repeat(True, len(rows))
             return
-        for first in range(0, len(rows), SCAN_DECODED_MAX):
-            some = rows[first : first + SCAN_DECODED_MAX]
-            for row, stored in zip(some, from_batch_all(rows_of(batch, some)), strict=True):
-                verdict = self._program.evaluate(stored.event, times_us[row]).kind
-                self.counters.filter_errors += verdict is OutcomeKind.ERROR
-                yield verdict is OutcomeKind.TRUE
+        for verdict in verdicts(self._program, batch, rows, times_us):
+            self.counters.filter_errors += verdict is OutcomeKind.ERROR
+            yield verdict is OutcomeKind.TRUE
 
     def _may_occur(self, page: StoredPage) -> bool:
         """Whether every clause has one of its texts somewhere in the page's bytes, or may have it escaped."""

@@ -19,7 +19,6 @@ from headgate.auth.authorizer import NOTHING, AlwaysAllow, Authorizer, Forbidden
 from headgate.auth.context import ENTRY, USER, current_entry, current_user
 from headgate.auth.event_policies import DefaultMode, EventPolicyAuthority, PublishAuthorizer
 from headgate.auth.routes import (
-    EVENTING,
     READ,
     SUBSCRIBE,
     EventAccess,
@@ -47,7 +46,9 @@ _OPEN: Final = AlwaysAllow()
 TargetCeiling = Callable[[ObjectKey], tuple[str, str] | None]
 """Of a trigger or subscription its broker and its ceiling, see `TargetTable.ceiling_of`; may block."""
 _HIDDEN: Final = "is not shown below a ceiling, and your right to events has one"
-_BELOW: Final = "below a ceiling you have headgate tail, read, why, trace, and your own triggers and subscriptions"
+_BELOW: Final = (
+    "below a ceiling you have your events, their catalogue, why, trace, and your own triggers and subscriptions"
+)
 
 
 class Rights:
@@ -190,22 +191,13 @@ class Ceilings:
             right = READ.on(f"{wanted.namespace}/{wanted.name}")
             ceiling = self._authorizer.ceiling(user, right)
             return HeldBelow(replace(user, ceiling=ceiling), right, ceiling)
-        if access is EventAccess.REFUSED and self._is_bound(user, wanted):
+        if access is EventAccess.REFUSED:
             raise self._refused(user, wanted, _HIDDEN, entry)
         if access is EventAccess.OWN:
             return await self._of_target(user, wanted, entry)
         if access is EventAccess.SHOWN:  # whoever knows no targets tells nothing of their events
             return HeldBelow(replace(user, ceiling=NOTHING))
         return HeldBelow(user)
-
-    def _is_bound(self, user: User, wanted: Attributes) -> bool:
-        """Whether something that a request tells may be of events that the user has no right to."""
-        if wanted.group == EVENTING and wanted.resource == "brokers" and wanted.name:
-            broker = f"{wanted.namespace}/{wanted.name}"
-            return any(self._authorizer.ceiling(user, right.on(broker)) for right in (READ, SUBSCRIBE))
-        # A namespace has events of other ones by triggers and subscriptions, not by what is counted or seen in it.
-        is_of_place = wanted.resource in ("eventtypes", "resourcequotas")
-        return self._authorizer.has_ceilings(user, wanted.namespace if is_of_place else "")
 
     async def _of_target(self, user: User, wanted: Attributes, entry: AuditEntry | None) -> HeldBelow:
         kind = Kind.SUBSCRIPTION if wanted.resource == Kind.SUBSCRIPTION.plural else Kind.TRIGGER

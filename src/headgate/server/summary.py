@@ -24,7 +24,7 @@ from headgate.auth.authorizer import AlwaysAllow, Authorizer
 from headgate.auth.routes import READ, SUBSCRIBE
 from headgate.auth.user import User
 from headgate.deadletters.store import DeadLetterCount
-from headgate.objects.api.grants import is_own, seen_by
+from headgate.objects.api.grants import hides, is_own, seen_by
 from headgate.objects.api.http import Handler, in_thread, json_response
 from headgate.objects.api.queries import continue_token, list_query, user_of
 from headgate.objects.api.watch import ListQuery
@@ -96,19 +96,21 @@ class DeadLetterTrouble(msgspec.Struct, frozen=True):
 class SummaryView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The answer. Of the last minute: `rates` a second, and `latency` in seconds, empty without deliveries.
 
-    `objects` are counted by plural; `attention` has at most ATTENTION_MAX of `attention_total`.
+    `objects` are counted by plural; `attention` has at most ATTENTION_MAX of `attention_total`. Who has a ceiling is
+    told no total of events: for him there are no `history`, `rates`, `latency` and `dead_letters`, and the backlog is
+    that of triggers which get no event but those of his right.
     """
 
     namespace: str = ""
     time: str
     ready: bool
     parts: list[PartView]
-    history: HistoryView
-    rates: dict[str, float]
+    history: HistoryView | None = None
+    rates: dict[str, float] = {}
     latency: dict[str, float | None] = {}
     backlog: BacklogCount
     objects: dict[str, int]
-    dead_letters: DeadLetterTotals
+    dead_letters: DeadLetterTotals | None = None
     attention: list[ObjectTrouble | DeadLetterTrouble]
     attention_total: int
 
@@ -129,11 +131,13 @@ class SummaryApi:
         history: NumbersHistory,
         letters: Sequence[Path] = (),
         clock_s: Callable[[], float] = time.time,
+        authorizer: Authorizer = _OPEN,
     ) -> None:
         self._store = store
         self._parts = parts
         self._dispatchers = dispatchers
         self._history = history
+        self._authorizer = authorizer
         self._letters = letters
         self._clock_s = clock_s
 
@@ -143,29 +147,45 @@ class SummaryApi:
 
     async def _summary(self, request: Request) -> Response:
         found = await target_stats.undelivered(self._dispatchers, request, self._letters)
-        return json_response(await in_thread(self._view, request.path_params.get("namespace"), found))
+        namespace, user = request.path_params.get("namespace"), user_of(request)
+        return json_response(await in_thread(self._view, namespace, found, user))
 
-    def _view(self, namespace: str | None, found: Undelivered) -> SummaryView:
-        parts = list(self._parts())
-        letters = found.letters
-        conditions, count = self._store.attention.read(namespace, ATTENTION_MAX)
-        kept: list[ObjectTrouble | DeadLetterTrouble] = [_kept(one) for one in letters.items if one.state == _KEPT]
-        last = self._history.last(namespace, RATE_WINDOW_S)
+    def _view(self, namespace: str | None, found: Undelivered, user: User) -> SummaryView:
+        parts, backlog = list(self._parts()), BacklogCount()
+        for one in found.backlogs:
+            if is_own(self._authorizer, user, one.broker, one.ceiling):
+                backlog.add(one.count)
         objects = self._store.attention.counts(namespace)
-        return SummaryView(
+        view = SummaryView(
             namespace=namespace or "",
             time=_shown(self._clock_s()),
             ready=all(part.ready for part in parts),
             parts=parts if namespace is None else [PartView(part.name, part.ready) for part in parts],
+            backlog=backlog,
+            objects={kind.plural: objects.get(kind, 0) for kind in (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION)},
+            attention=[],
+            attention_total=0,
+        )
+        if self._authorizer.has_ceilings(user, ""):
+            troubles, count = self._store.attention.read(namespace, ATTENTION_MAX, partial(self._seen_by, user))
+            return msgspec.structs.replace(view, attention=[*troubles], attention_total=count)
+        conditions, count = self._store.attention.read(namespace, ATTENTION_MAX)
+        kept = [_kept(one) for one in found.letters.items if one.state == _KEPT]
+        last = self._history.last(namespace, RATE_WINDOW_S)
+        return msgspec.structs.replace(
+            view,
             history=_history(*self._history.points(namespace)),
             rates={"received": last.received, "delivered": last.delivered, "failed": last.failed},
             latency={} if last.p50 is None else {"p50": last.p50, "p99": last.p99},
-            backlog=found.backlog,
-            objects={kind.plural: objects.get(kind, 0) for kind in (Kind.BROKER, Kind.TRIGGER, Kind.SUBSCRIPTION)},
-            dead_letters=DeadLetterTotals(letters.total, letters.kept),
+            dead_letters=DeadLetterTotals(found.letters.total, found.letters.kept),
             attention=[*kept, *conditions][:ATTENTION_MAX],
             attention_total=count + len(kept),
         )
+
+    def _seen_by(self, user: User, obj: Object) -> Object | None:
+        """What a user may see of an object; None for nothing."""
+        hidden = hides(self._authorizer, user, Kind(obj.kind), obj.metadata.namespace)
+        return None if hidden is not None and hidden(obj.metadata.name) else seen_by(self._authorizer, user, obj)
 
 
 async def keep(history: NumbersHistory) -> None:

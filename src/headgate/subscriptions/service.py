@@ -268,9 +268,10 @@ class Subscriptions:
         return state.cursor.leases.consumers(state.rules, self._clock_us())
 
     async def analyze(self, name: str, cel: str) -> BacklogAnalysis:
-        """How many events of the backlog a filter would accept; nothing is consumed."""
+        """How many events of the backlog a filter would accept, of those below its ceiling; nothing is consumed."""
         state = self._registry.get(name)
-        judge = state.resources.final_check.judge_filter
+        final_check = state.resources.final_check
+        judge = final_check.judge_filter
         counts = dict.fromkeys(OutcomeKind, 0)
         async with state.reading:
             events = [(unacked.partition, unacked.offset, False) for unacked in state.cursor.leases]
@@ -284,7 +285,7 @@ class Subscriptions:
                 events.append((row.partition, row.offset, row.verdict == Verdict.CANDIDATE))
         for partition, offset, undecided in events:
             event = await load_or_none(state.resources.events, partition, offset)
-            if event is None:
+            if event is None or not final_check.is_below_ceiling(state.target, event):
                 continue
             # What the matcher left to cel-cpp is of the backlog only if the subscription's own filter takes it.
             if not undecided or judge(state.target.filter.cel, event).kind is OutcomeKind.TRUE:

@@ -258,15 +258,20 @@ def outcome_of(old: Object | None, new: Object) -> str:
 # A dry run is also told which names of its filter no event has had. A write is not: it would be a look at the log.
 
 
+def nothing_seen(_: ObjectKey, __: str) -> SeenNames:
+    """Where nobody reads the log: of no broker and no ceiling any name is known."""
+    return SeenNames()
+
+
 class TriedFilters:
     """Looks for misspelt names in filters that are only tried. May block: call it in a thread.
 
-    `seen` gives the names that the events of a broker have had; HeadgateError where it cannot. Who may not read the
-    broker's catalogue is told nothing.
+    `seen` gives the names that the events of a broker below a ceiling (CEL) have had; HeadgateError where it cannot.
+    Who may not read the broker's catalogue is told nothing.
     """
 
     def __init__(
-        self, store: Store, authorizer: Authorizer, seen: Callable[[ObjectKey], SeenNames] = lambda _: SeenNames()
+        self, store: Store, authorizer: Authorizer, seen: Callable[[ObjectKey, str], SeenNames] = nothing_seen
     ) -> None:
         self._store = store
         self._authorizer = authorizer
@@ -286,11 +291,11 @@ class TriedFilters:
             yield tuple(one.message for one in found)
 
     def _of_broker(self, user: User, broker: str) -> UnseenNames | None:
-        may_look = self._authorizer.allowed(user, CATALOGUE.on(broker)).allowed
-        if not may_look or self._authorizer.ceiling(user, READ.on(broker)):
+        if not self._authorizer.allowed(user, CATALOGUE.on(broker)).allowed:
             return None
         namespace, _, name = broker.partition("/")
         try:
-            return UnseenNames(self._seen(ObjectKey(Kind.BROKER, namespace, name)))
+            ceiling = self._authorizer.ceiling(user, READ.on(broker))
+            return UnseenNames(self._seen(ObjectKey(Kind.BROKER, namespace, name), ceiling))
         except HeadgateError:  # there is no such broker, or its log cannot be read now
             return None

@@ -21,9 +21,9 @@ from starlette.routing import Route
 from headgate.auth.user import User
 from headgate.filter.tools.advice import SeenNames
 from headgate.objects.api import discovery, openapi, tables
-from headgate.objects.api.admission import Admission, Admitted, TriedFilters
+from headgate.objects.api.admission import Admission, Admitted, TriedFilters, nothing_seen
 from headgate.objects.api.discovery import IdentityApi
-from headgate.objects.api.grants import Grants, seen_by
+from headgate.objects.api.grants import Grants, check_heard_of, hides, seen_by
 from headgate.objects.api.http import (
     DOCUMENT_TYPES,
     ERROR_HANDLERS,
@@ -72,6 +72,8 @@ from headgate_api.objects.kinds import (
 )
 
 _LOCAL: Final = UrlPolicy()
+_KNOW_OF_EVENTS: Final = (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.RESOURCE_QUOTA)
+"""Kinds of objects whose status has what events have left."""
 BODY_BYTES_MAX: Final = {kind: SECRET_BODY_BYTES_MAX if kind is Kind.SECRET else OBJECT_BYTES_MAX for kind in Kind}
 """Of a request that writes an object."""
 BODY_TYPES: Final = {kind: DOCUMENT_TYPES - ({PROTOBUF} if kind in EVENTING_KINDS else set()) for kind in Kind}
@@ -89,7 +91,7 @@ class ControlApi:
         *,
         clock_s: Callable[[], float] = time.time,
         on_kafka: bool = False,
-        seen: Callable[[ObjectKey], SeenNames] = lambda _: SeenNames(),
+        seen: Callable[[ObjectKey, str], SeenNames] = nothing_seen,
     ) -> None:
         self._store = store
         self._grants = grants or Grants(store, policy)
@@ -140,11 +142,12 @@ class ControlApi:
             namespace = request.path_params.get("namespace")
             if request.method == "POST":
                 return await self._create(request, kind, namespace)
-            if request.method == "DELETE":
-                return await self._delete_all(request, kind, namespace)
-            if is_set(request.query_params, "watch"):
+            if request.method != "DELETE" and is_set(request.query_params, "watch"):
                 return await self._watch(request, kind, namespace)
-            return await self._list(request, list_query(kind, namespace, request.query_params))
+            query = self._heard_of(user_of(request), list_query(kind, namespace, request.query_params))
+            if request.method == "DELETE":
+                return await self._delete_all(request, query)
+            return await self._list(request, query)
 
         return handle
 
@@ -191,8 +194,7 @@ class ControlApi:
 
         return StreamingResponse(stream(), media_type=JSON)
 
-    async def _delete_all(self, request: Request, kind: Kind, namespace: str | None) -> Response:
-        query = list_query(kind, namespace, request.query_params)
+    async def _delete_all(self, request: Request, query: ListQuery) -> Response:
         options = await delete_options(request)
         async for page in pages_of(self._store, query):
             for item in page.items:
@@ -204,6 +206,7 @@ class ControlApi:
         form = representation_of(request.headers.get("accept", ""))
         shown = self._shown_to(user_of(request), kind)
         query = replace(watch_query(kind, namespace, request.query_params, form), shown=shown)
+        query = replace(query, objects=self._heard_of(user_of(request), query.objects))
         place = namespace or "", user_of(request).name
         self._feed.places.check(*place)
 
@@ -217,6 +220,7 @@ class ControlApi:
     def _item(self, kind: Kind) -> Handler:
         async def handle(request: Request) -> Response:
             key = ObjectKey(kind, request.path_params.get("namespace", ""), request.path_params["name"])
+            check_heard_of(self.authorizer, user_of(request), key)
             match request.method:
                 case "PUT":
                     return await self._replace(request, key)
@@ -267,9 +271,16 @@ class ControlApi:
 
     def _shown_to(self, user: User, kind: Kind) -> Callable[[bytes], bytes]:
         """Makes of the JSON of objects what a user may see."""
-        if kind not in (Kind.TRIGGER, Kind.SUBSCRIPTION) or not self.authorizer.has_ceilings(user, ""):
+        if kind not in _KNOW_OF_EVENTS or not self.authorizer.has_ceilings(user, ""):
             return bytes
         return lambda body: encode(seen_by(self.authorizer, user, decode_stored(kind, body)))
+
+    def _heard_of(self, user: User, query: ListQuery) -> ListQuery:
+        """A query that finds no object of which a user must not hear."""
+        hidden, wanted = hides(self.authorizer, user, query.kind, query.namespace or ""), query.test
+        if hidden is None:
+            return query
+        return replace(query, test=lambda name, body: not hidden(name) and (wanted is None or wanted(name, body)))
 
     async def _answer(self, request: Request, obj: Object) -> Response:
         obj = seen_by(self.authorizer, user_of(request), obj)

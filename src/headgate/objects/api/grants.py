@@ -20,8 +20,11 @@ from headgate.auth.user import User
 from headgate.filter.tools.ceiling import is_inside
 from headgate.objects.kinds.egress import UrlPolicy, UrlRefusedError, published_broker
 from headgate.objects.kinds.event_policies import foreign_senders
+from headgate.objects.kinds.event_types import is_made_of_events
 from headgate.objects.kinds.managers import with_metadata
+from headgate.objects.kinds.quotas import DEAD_LETTERS, STORED_BYTES, count_of, without_counts
 from headgate.objects.kinds.rbac_rules import AnyBinding, AnyRole, access_rules
+from headgate.objects.kinds.routing import Target
 from headgate.objects.kinds.status import destination_uri, referenced_broker, sink_of, without_findings
 from headgate.objects.store.store import Store
 from headgate.objects.store.targets import Taker
@@ -35,10 +38,12 @@ from headgate_api.objects.kinds import (
     ClusterRoleBinding,
     Eventing,
     EventPolicy,
+    EventType,
     Kind,
     Object,
     ObjectKey,
     RbacRole,
+    ResourceQuota,
     RoleBinding,
     Routed,
     Subscription,
@@ -47,17 +52,45 @@ from headgate_api.objects.kinds import (
     key_of,
 )
 
+_COUNTS_OF_BROKERS: Final = frozenset({STORED_BYTES, count_of(Kind.EVENT_TYPE)})
+"""Resources of which a namespace uses more by the events of its brokers."""
 _SHOWN_MAX: Final = 20
 """Missing rights that a refusal names."""
 _OPEN: Final = AlwaysAllow()
 
 
 def seen_by(authorizer: Authorizer, user: User, obj: Object) -> Object:
-    """An object as a user may see it, who may not learn of all events that it gets."""
-    if not isinstance(obj, Routed) or not authorizer.has_ceilings(user, ""):
+    """An object as a user may see it, who may not learn of all events that it gets or counts."""
+    if not isinstance(obj, Routed | ResourceQuota) or not authorizer.has_ceilings(user, ""):
         return obj
+    if isinstance(obj, ResourceQuota):
+        # Dead letters are of events that a namespace has had, perhaps from a broker of another one.
+        is_of_place = authorizer.has_ceilings(user, obj.metadata.namespace)
+        return without_counts(obj, _COUNTS_OF_BROKERS | {DEAD_LETTERS} if is_of_place else {DEAD_LETTERS})
     ceiling = authorizer.ceiling(user, SUBSCRIBE.on(obj.broker_key))
     return obj if ceiling in ("", obj.status.ceiling) else without_findings(obj)
+
+
+def hides(authorizer: Authorizer, user: User, kind: Kind, namespace: str) -> Callable[[str], bool] | None:
+    """Which objects of a kind, by name, a user must not hear of in a namespace (empty: in all); None for none.
+
+    These are EventTypes that are made of events: which of them are below his ceiling nobody knows.
+    """
+    return is_made_of_events if kind is Kind.EVENT_TYPE and authorizer.has_ceilings(user, namespace) else None
+
+
+def check_heard_of(authorizer: Authorizer, user: User, key: ObjectKey) -> None:
+    """Lets somebody name an object; ForbiddenError, whether it is there or not, where he must not hear of it."""
+    hidden = hides(authorizer, user, key.kind, key.namespace)
+    if hidden is not None and hidden(key.name):
+        detail = "a name as event types have that are made of events, and your right to them has a ceiling"
+        raise ForbiddenError(user, _attributes("get", key), detail)
+
+
+def may_see(authorizer: Authorizer, user: User, target: Target) -> bool:
+    """Whether a user may list the trigger or subscription that a target is."""
+    kind = Kind.TRIGGER if target.pull is None else Kind.SUBSCRIPTION
+    return authorizer.allowed(user, Attributes("list", kind.group, kind.plural).on(target.name)).allowed
 
 
 def is_own(authorizer: Authorizer, user: User, broker: str, ceiling: str) -> bool:
@@ -103,6 +136,8 @@ class Grants:
             case RoleBinding() | ClusterRoleBinding():
                 if is_other:
                     self._judge_binding(author, new)
+            case EventType():
+                check_heard_of(self.authorizer, author, key_of(new))
             case EventPolicy():
                 if is_other:
                     # He lets others publish, so he must have the right for all of the namespace himself.

@@ -99,7 +99,7 @@ class ListQuery:
 
     `after` is the (namespace, name) behind which it goes on. `version` is the resourceVersion of the first page, when
     this is a later one, or the requested one, as of which `exact` asks for the objects. The resourceVersion `at_least`
-    must have been reached. `test` is on names and JSON; a watch takes none.
+    must have been reached. `test` is on names and JSON; a watch takes one on names alone, which do not change.
     """
 
     kind: Kind
@@ -207,7 +207,8 @@ def _changes(store: Store, query: WatchQuery, since: int, clock_s: Callable[[], 
     lines = []
     for change in changes.items:
         type_ = _type_for(change, objects.selector)
-        if type_ is not None:
+        is_wanted = objects.test is None or objects.test(change.key.name, change.body)
+        if type_ is not None and is_wanted:
             lines.append(_object_line(type_, change.body, query, clock_s))
     return b"".join(lines), changes.version
 

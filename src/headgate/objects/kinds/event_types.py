@@ -16,6 +16,7 @@ from headgate_api.objects.metadata import JsonObject
 DESCRIPTION: Final = "Event Type auto-created by controller"
 """Of an EventType that Knative or Headgate has made of events, word for word as tools know it."""
 _URI: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})+", re.ASCII)
+_MADE: Final = re.compile(r"et-.+-[0-9a-f]{32}", re.ASCII)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*", re.ASCII)
 
 
@@ -77,6 +78,11 @@ def broker_of(event_type: EventType) -> str:
         return f"{namespace}/{spec.broker}" if spec.broker else ""
     is_broker = reference.kind == Kind.BROKER and (reference.api_version == API_VERSION or reference.group == GROUP)
     return f"{namespace}/{reference.name}" if is_broker else ""
+
+
+def is_made_of_events(name: str) -> bool:
+    """Whether an EventType has a name as `event_type_of` gives it: that it is there says that there was an event."""
+    return _MADE.fullmatch(name) is not None
 
 
 def event_type_of(broker: Broker, type_: str, source: str) -> JsonObject | None:

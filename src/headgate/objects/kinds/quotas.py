@@ -7,7 +7,7 @@ own domain, as Kubernetes names what it does not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Final
 
@@ -33,6 +33,14 @@ COUNTED_ELSEWHERE: Final = (CONSUMERS, DEAD_LETTERS, READERS, STORED_BYTES)
 """What no object uses: it is counted in the processes that hold it, see `control.shared_quotas`."""
 NOT_ON_KAFKA: Final = (CONSUMERS, DEAD_LETTERS, STORED_BYTES)
 """What a deployment on Kafka does not limit: its servers do not know what the others have."""
+
+
+def without_counts(quota: ResourceQuota, names: Collection[str]) -> ResourceQuota:
+    """A quota whose status says nothing of some resources."""
+    hard, used = (
+        {name: text for name, text in of.items() if name not in names} for of in (quota.status.hard, quota.status.used)
+    )
+    return msgspec.structs.replace(quota, status=msgspec.structs.replace(quota.status, hard=hard, used=used))
 
 
 def count_of(kind: Kind) -> str:

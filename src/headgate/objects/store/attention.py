@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from headgate.objects.store.database import Table
-from headgate_api.objects.kinds import KINDS_WITH_STATUS, Kind
+from headgate_api.objects.kinds import KINDS_WITH_STATUS, Kind, Object, decode_stored, encode
 from headgate_api.objects.metadata import FALSE, ApiStruct, Condition
 
 _READY: Final = "Ready"
@@ -41,7 +42,15 @@ class _Body(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-_conditions = msgspec.json.Decoder(_Body).decode
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def _conditions(body: bytes) -> tuple[Condition, ...]:
+    return _decode(body).status.conditions
+
+
+def _shown(obj: Object | None) -> tuple[Condition, ...]:
+    return _conditions(encode(obj)) if obj is not None else ()
 
 
 def troubles(conditions: tuple[Condition, ...]) -> list[Trouble]:
@@ -66,8 +75,13 @@ def is_troubled(body: bytes) -> bool:
 class AttentionReader(Table):
     """Looks through the objects."""
 
-    def read(self, namespace: str | None, limit: int) -> tuple[list[ObjectTrouble], int]:
-        """The first conditions that are False, by kind, namespace (None: of all) and name, and how many there are."""
+    def read(
+        self, namespace: str | None, limit: int, shown: Callable[[Object], Object | None] | None = None
+    ) -> tuple[list[ObjectTrouble], int]:
+        """The first conditions that are False, by kind, namespace (None: of all) and name, and how many there are.
+
+        `shown` makes of an object what may be seen of it, None for nothing; without it that is all.
+        """
         where = f"kind IN ({_PLACES}) AND instr(body, CAST(? AS BLOB)) > 0"
         parameters: list[object] = [*map(str, KINDS_WITH_STATUS), _MARK]
         if namespace is not None:
@@ -81,7 +95,7 @@ class AttentionReader(Table):
                 parameters,
             )
             for kind, at, name, body in rows:
-                found = troubles(_conditions(body).status.conditions)
+                found = troubles(_conditions(body) if shown is None else _shown(shown(decode_stored(kind, body))))
                 count += len(found)
                 listed += [
                     ObjectTrouble(kind=kind, namespace=at, name=name, **msgspec.structs.asdict(one))

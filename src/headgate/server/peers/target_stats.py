@@ -35,6 +35,7 @@ from headgate.server.peers.dispatcher_group import DispatcherQuestion, Dispatche
 from headgate.server.peers.local_http import ask, sent_path
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.event import rfc3339
+from headgate_api.event.names import path_of
 from headgate_api.limits import STATS_ANSWER_S_MAX, STATS_PAGE_MAX
 from headgate_api.objects.kinds import OWN_API_VERSION, Kind, ObjectKey
 
@@ -98,6 +99,14 @@ class BacklogCount(msgspec.Struct, rename="camel"):
         self.circuits_open += other.circuits_open
 
 
+class BacklogOf(msgspec.Struct, frozen=True):
+    """What triggers of a broker `namespace/name` have not delivered, whose filters are below one ceiling."""
+
+    broker: str
+    ceiling: str
+    count: BacklogCount
+
+
 class MatchCount(NamedTuple):
     """Matches of a trigger since its dispatcher began: how many were delivered or given up, and whether others wait."""
 
@@ -108,7 +117,7 @@ class MatchCount(NamedTuple):
 class Undelivered(msgspec.Struct, frozen=True):
     """What a dispatcher, or all of them, have not delivered."""
 
-    backlog: BacklogCount
+    backlogs: list[BacklogOf]
     letters: CountsPage
 
 
@@ -154,13 +163,15 @@ class TargetStatsApi:
 
     async def _undelivered(self, request: Request) -> Response:
         namespace: str | None = request.path_params.get("namespace")
-        total = BacklogCount()
+        totals: defaultdict[tuple[str, str], BacklogCount] = defaultdict(BacklogCount)
         for state in self._scheduler.behind:
-            if namespace in (None, state.target.namespace):
-                opened = state.subscriber.circuit.opened
-                total.add(BacklogCount(len(state.deliveries.live), int(state.lag is not None), int(opened)))
+            target, opened = state.target, state.subscriber.circuit.opened
+            if namespace in (None, target.namespace):
+                count = BacklogCount(len(state.deliveries.live), int(state.lag is not None), int(opened))
+                totals[path_of(target.broker), target.filter.ceiling].add(count)
+        backlogs = [BacklogOf(*of, count) for of, count in totals.items()]
         letters = await in_thread(counts_of, [self._dead_letters], namespace)
-        return json_response(Undelivered(total, CountsPage.of(letters)))
+        return json_response(Undelivered(backlogs, CountsPage.of(letters)))
 
     async def _matches(self, _: Request) -> Response:
         found = {
@@ -254,16 +265,13 @@ async def undelivered(reach: DispatcherReach, client: Request, files: Sequence[P
     question = DispatcherQuestion("GET", sent_path(client.scope), b"", client)
     asked = (_answer(reach, number, question, Undelivered) for number in range(reach.count))
     found = await asyncio.gather(*asked)
-    total, pages = BacklogCount(), []
-    for one in found:
-        if one is not None:
-            total.add(one.backlog)
-            pages.append(one.letters)
+    answers = [one for one in found if one is not None]
+    backlogs, pages = [of for one in answers for of in one.backlogs], [one.letters for one in answers]
     silent = [path for path, one in zip(files, found, strict=False) if one is None]
     if silent:
         letters = await in_thread(counts_of, silent, client.path_params.get("namespace"))
         pages.append(CountsPage.of(letters))
-    return Undelivered(total, CountsPage.joined(pages))
+    return Undelivered(backlogs, CountsPage.joined(pages))
 
 
 async def matches(dispatchers: Iterable[Path]) -> dict[int, MatchCount] | None:

@@ -71,7 +71,7 @@ class ControlStore:
 
     objects: Store
     history: NumbersHistory
-    follower: LogFollower
+    catalogues: Catalogues
     answers: Callable[[ControlApi], ASGIApp]
     works: Callable[[ControlState], Sequence[Coroutine[Any, Any, None]]]
     loops: Sequence[Callable[[threading.Event], None]] = ()
@@ -89,9 +89,8 @@ async def _serve(context: child.Context, opened: OpenStore) -> None:
     async with opened(context, stop) as store:
         rights = Rights(settings, store.objects)
         await asyncio.to_thread(rights.refresh)
-        catalogues = Catalogues(store.follower, store.objects)
         api = ControlApi(
-            store.objects, url_policy(settings), rights.grants, on_kafka=store.on_kafka, seen=catalogues.names
+            store.objects, url_policy(settings), rights.grants, on_kafka=store.on_kafka, seen=store.catalogues.names
         )
         report = ready.PartReport(settings.run_directory, context.part.name)
         state = ControlState(report, store.objects, store.note)
@@ -101,7 +100,7 @@ async def _serve(context: child.Context, opened: OpenStore) -> None:
             api.close()
 
         async with local_http.answering(UsersOfFronts(store.answers(api)), settings.control_socket):
-            followed = follow(*rights.copies), store.follower.run()
+            followed = follow(*rights.copies), store.catalogues.follower.run()
             works = (*followed, state.show(), keep(store.history), *store.works(state))
             await child.until_stopped(stop, works, store.loops, on_end)
 
@@ -128,6 +127,7 @@ async def _own_store(context: child.Context, stop: asyncio.Event) -> AsyncIterat
         await asyncio.to_thread(store.handshakes.prepare)
         history = own_history(settings)
         follower = LogFollower(ChunkLog(LogDirectory(settings.log_directory, settings.on_corrupt)))
+        catalogues = Catalogues(follower, store)
 
         def works(state: ControlState) -> list[Coroutine[Any, Any, None]]:
             found = [
@@ -144,8 +144,8 @@ async def _own_store(context: child.Context, stop: asyncio.Event) -> AsyncIterat
         yield ControlStore(
             objects=store,
             history=history,
-            follower=follower,
-            answers=lambda api: paths(settings, store, api, history, follower),
+            catalogues=catalogues,
+            answers=lambda api: paths(settings, store, api, history, catalogues),
             works=works,
         )
 
@@ -160,18 +160,18 @@ def paths(
     store: Store,
     api: ControlApi,
     history: NumbersHistory | None = None,
-    follower: LogFollower | None = None,
+    catalogues: Catalogues | None = None,
 ) -> Starlette:
     """What the fronts pass on, of a server that keeps everything itself."""
     log = LogDirectory(settings.log_directory, settings.on_corrupt)
-    follower = follower or LogFollower(ChunkLog(log))
-    records = FileRecords(settings.data, log, settings.dispatchers, follower)
+    catalogues = catalogues or Catalogues(LogFollower(ChunkLog(log)), store)
+    records = FileRecords(settings.data, log, settings.dispatchers, catalogues.follower)
     return application(
         store,
         api,
         LocalDispatchers(settings),
         history or own_history(settings),
-        follower,
+        catalogues,
         records=lambda _: records,
         parts=partial(parts_of, settings),
         counter=ReaderScanner(settings.reader_socket),
@@ -185,7 +185,7 @@ def application(
     api: ControlApi,
     dispatchers: DispatcherReach,
     history: NumbersHistory,
-    follower: LogFollower,
+    catalogues: Catalogues,
     *,
     records: Callable[[Request], Records],
     parts: Callable[[], Iterable[PartView]],
@@ -198,9 +198,9 @@ def application(
     Without a `log` the events are in Kafka.
     """
     every = [
-        *InspectApi(records, store, Catalogues(follower, store), authorizer=api.authorizer, log=log).routes(),
-        *SummaryApi(store, parts, dispatchers, history, letters).routes(),
-        *Backtests(store, follower.log, counter, authorizer=api.authorizer).routes(),
+        *InspectApi(records, store, catalogues, authorizer=api.authorizer, log=log).routes(),
+        *SummaryApi(store, parts, dispatchers, history, letters, authorizer=api.authorizer).routes(),
+        *Backtests(store, catalogues.follower.log, counter, authorizer=api.authorizer).routes(),
         *ObjectStatsApi(
             store, partial(RemoteStats, dispatchers, store.targets.id_of), history, api.authorizer
         ).routes(),

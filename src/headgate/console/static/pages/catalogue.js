@@ -18,10 +18,10 @@ export function Catalogue({ route }) {
   const looked = detail.data?.items[0];
   const chosen = looked && looked.type === listed?.type && looked.source === listed?.source ? looked : listed;
   return html`<${PageHead} title="Catalogue" />
-    <div class="toolbar"><${BrokerOfPage} broker=${full} namespace=${namespace} alsoGone=${{ type: "", source: "" }} />${data && html`<span class="muted">${counted(data.events, "event")} ${data.complete ? "of the whole log" : html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
+    <div class="toolbar"><${BrokerOfPage} broker=${full} namespace=${namespace} alsoGone=${{ type: "", source: "" }} />${data && html`<span class="muted">${counted(data.events, "event")} ${data.complete ? "of the whole log" : data.since && html`since <${Ago} time=${data.since} />`}</span><button type="button" onClick=${reload}>Look again</button>`}</div>
     ${!full && html`<${Empty} icon="brokers" title="Choose a broker">The types of its events are listed here.<//>`}
     ${error?.status === 404 ? html`<${Empty} icon="catalogue" title="No catalogue here">There is no such broker.<//>` : html`<${Problem} error=${error} />`}
-    ${data && !data.items.length && html`<${Empty} icon="catalogue" title="No events yet">Each type of event is listed here once the first one has come.<//>`}
+    ${data && !data.items.length && html`<${Empty} icon="catalogue" title="No events yet">${data.complete ? "Each type of event is listed here once the first one has come." : "The log is still being read: look again."}<//>`}
     ${chosen && html`<div class="columns narrow-left">
       <ul class="types" aria-label="Types">
         ${data.items.map((one) => html`<li key=${`${one.type} ${one.source}`}>
@@ -33,7 +33,7 @@ export function Catalogue({ route }) {
       </ul>
       <div>
         <${Panel} title=${plain(chosen.type)} aside=${html`<a href=${link(["events"], { broker: full, filter: `ce.type == ${JSON.stringify(chosen.type)}` })}>Look at them</a>`}>
-          <p>${chosen !== looked ? html`<span class="muted">Looking…</span>` : chosen.wantedBy?.length ? html`Wanted by ${chosen.wantedBy.map((one) => html`<a key=${one} href=${link(["triggers", ...one.split("/")])}>${one}</a> `)}` : html`<span class="muted">${chosen.judged === false ? "Who wants these was not looked at." : "No trigger wants these."}</span>`}</p>
+          <p>${chosen !== looked ? html`<span class="muted">Looking…</span>` : chosen.wantedBy?.length ? html`Wanted by ${chosen.wantedBy.map((one) => html`<a key=${one} href=${link(["triggers", ...one.split("/")])}>${one}</a> `)}` : html`<span class="muted">${chosen.judged === false ? "Who wants these was not looked at." : "No trigger that you may see wants these."}</span>`}</p>
         <//>
         ${chosen.notJson > 0 && html`<p class="warn">${counted(chosen.notJson, "event")} of these ${chosen.notJson === 1 ? "says" : "say"} in the media type that the data is JSON, and it is not. No filter finds anything in such data.</p>`}
         ${chosen.schema && html`<${Panel} title="Schema of the data, as it was seen"><div class="json mono" tabindex="0" role="region" aria-label="Schema"><${Json} value=${chosen.schema} /></div><//>`}

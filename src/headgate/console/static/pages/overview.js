@@ -21,15 +21,28 @@ export function Overview({ route }) {
   return html`<${PageHead} title="Overview" status=${error ? html`<${Status} tone="warn">State not known<//>` : data && html`<${Status} tone=${data.ready ? "good" : "bad"}>${data.ready ? "Every part is ready" : "Not every part is ready"}<//>`} />
     <${Problem} error=${error} />
     ${data && !data.objects.triggers && !data.objects.subscriptions && html`<${FirstSteps} />`}
-    ${data && html`<${Numbers} of=${data} namespace=${namespace} /><${Charts} history=${data.history} /><${Attention} of=${data} />${!error && html`<${Parts} parts=${data.parts} />`}`}`;
+    ${data && html`${data.history ? html`<${Numbers} of=${data} namespace=${namespace} /><${Charts} history=${data.history} />` : html`<${OwnNumbers} of=${data} namespace=${namespace} />`}<${Attention} of=${data} />${!error && html`<${Parts} parts=${data.parts} />`}`}`;
 }
+
+/** Of who may have a part of the events: there are no totals of all for him. */
+const OwnNumbers = ({ of: { backlog, objects }, namespace }) =>
+  html`<p class="muted">You may have a part of the events, so totals of all are not shown. Each trigger of yours has its own numbers.</p>
+  <dl class="tiles">
+    <${Tile} label="Brokers" value=${count(objects.brokers)} note=${html`<a href=${link(["brokers"], { namespace })}>look at them</a>`} />
+    <${Tile} label="Triggers" value=${count(objects.triggers)} note=${html`<a href=${link(["triggers"], { namespace })}>look at them</a>`} />
+    <${Tile} label="Subscriptions" value=${count(objects.subscriptions)} note=${html`<a href=${link(["subscriptions"], { namespace })}>look at them</a>`} />
+    <${Backlog} of=${backlog} label="Backlog of yours" />
+  </dl>`;
+
+const Backlog = ({ of, label }) =>
+  html`<${Tile} label=${label} value=${count(of.deliveries)} tone=${of.lagging || of.circuitsOpen ? "warn" : ""} note=${`${count(of.lagging)} lagging, ${counted(of.circuitsOpen, "circuit")} open`} />`;
 
 const Numbers = ({ of: { rates, latency, backlog, objects, deadLetters }, namespace }) =>
   html`<dl class="tiles">
     <${Tile} label="Received" value=${rate(rates.received)} unit="/s" note=${html`<a href=${link(["brokers"], { namespace })}>${counted(objects.brokers, "broker")}</a>`} />
     <${Tile} label="Delivered" value=${rate(rates.delivered)} unit="/s" note=${html`<a href=${link(["triggers"], { namespace })}>${counted(objects.triggers, "trigger")}</a>`} />
     <${Tile} label="Median delivery" value=${duration(latency?.p50)} note=${latency ? `p99 ${duration(latency.p99)}` : "nothing was delivered"} />
-    <${Tile} label="Backlog" value=${count(backlog.deliveries)} tone=${backlog.lagging || backlog.circuitsOpen ? "warn" : ""} note=${`${count(backlog.lagging)} lagging, ${counted(backlog.circuitsOpen, "circuit")} open`} />
+    <${Backlog} of=${backlog} label="Backlog" />
     <${Tile} label="Dead letters" value=${count(deadLetters.kept)} tone=${deadLetters.kept ? "bad" : ""} note=${html`<a href=${link(["dead-letters"], { namespace })}>${deadLetters.kept ? "look at them" : "none is kept"}</a>`} />
   </dl>`;
 
@@ -63,13 +76,13 @@ const nounOf = ({ kind }) => (kind === "DeadLetters" ? "trigger" : kind.toLowerC
 const wordsOf = (one) => (one.kind === "DeadLetters" ? "Dead letters are kept" : inWords({ ...one, status: "False" }));
 const newest = (members) => members.map((one) => one.since).filter(Boolean).sort().at(-1);
 
-const Attention = ({ of: { attention, attentionTotal } }) =>
+const Attention = ({ of: { attention, attentionTotal, deadLetters: hasLetters } }) =>
   html`<${Panel} title="Needs attention" aside=${attention.length < attentionTotal ? `${count(attention.length)} of ${count(attentionTotal)}` : attentionTotal ? count(attentionTotal) : ""}>
     ${attention.length
       ? html`<ul>${grouped(attention).map(([key, members]) => html`<${Fold} key=${key} head=${html`<${Status} tone=${members[0].kind === "DeadLetters" ? "warn" : (toneOf(members[0].severity) ?? "bad")}>${wordsOf(members[0])}<//> <span class="muted">${members.length === 1 ? members[0].name : counted(members.length, nounOf(members[0]))}</span><span class="muted since">${newest(members) && html`<${Ago} time=${newest(members)} />`}</span>`}>
           <ul>${members.map((one) => html`<li key=${`${one.namespace}/${one.name}`}>${place(one) ? html`<a class="name" href=${place(one)}>${one.name}</a>` : html`<span class="name">${one.name}</span>`} <span class="muted">${one.namespace}</span> ${one.message}</li>`)}</ul>
         <//>`)}</ul>`
-      : html`<${Empty} title="Nothing needs attention">Every condition is as it should be, and no dead letter is kept.<//>`}
+      : html`<${Empty} title="Nothing needs attention">${hasLetters ? "Every condition is as it should be, and no dead letter is kept." : "Every condition that you may see is as it should be."}<//>`}
   <//>`;
 
 const Parts = ({ parts }) =>

@@ -2,10 +2,10 @@
 import { call, objectPath, OWN, post, within } from "../api.js";
 import { count, counted, filterText } from "../format.js";
 import { toPlayground } from "../handover.js";
-import { Ago, Choice, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
+import { Ago, Choice, Dialog, Empty, Facts, NoCounters, PageHead, Panel, Problem, Ready, Tile } from "../parts/basics.js";
 import { BrokerLink } from "../parts/broker_field.js";
 import { Cel } from "../parts/code.js";
-import { Conditions } from "../parts/conditions.js";
+import { Conditions, readiness } from "../parts/conditions.js";
 import { DeleteObject } from "../parts/delete_object.js";
 import { Lint } from "../parts/lint.js";
 import { ObjectEditor } from "../parts/object_editor.js";
@@ -18,14 +18,6 @@ import { html, useData, useState, useTitle } from "../ui.js";
 
 const PAGE = 50;
 const EVERY_MS = 3000;
-
-/** What `Ready` shows, of the conditions of an object. */
-function readiness({ status }) {
-  const conditions = status?.conditions ?? [];
-  const ready = conditions.find((one) => one.type === "Ready");
-  const troubles = conditions.filter((one) => one.status === "False" && one.type !== "Ready");
-  return { ready: ready?.status ?? "Unknown", reason: ready?.reason, message: ready?.message, troubles };
-}
 
 const COLUMNS = [
   { name: "State", show: (one) => html`<${Ready} ...${readiness(one)} />` },
@@ -67,14 +59,16 @@ export function SubscriptionPage({ route }) {
   const consumers = useData(`${path}/consumers`, {}, { everyMs: EVERY_MS });
   useTitle(name);
   const one = object.data;
+  const isOthers = stats.error?.status === 403 && may("get", "subscriptions/stats");
   const above = html`<a href=${link(["subscriptions"], { namespace })}>Subscriptions</a><span aria-hidden="true">/</span><a href=${link(["subscriptions"], { namespace })}>${namespace}</a>`;
   return html`<${PageHead} title=${name} above=${above} status=${!object.error && one && html`<${Ready} ...${readiness(one)} />`}>
-      ${one && may("create", "subscriptions/analyze") && html`<button type="button" onClick=${() => setAsked("analyze")}>Try a filter…</button>`}
-      ${one && may("create", "subscriptions/seek") && html`<button type="button" onClick=${() => setAsked("seek")}>Seek…</button>`}
+      ${one && !isOthers && may("create", "subscriptions/analyze") && html`<button type="button" onClick=${() => setAsked("analyze")}>Try a filter…</button>`}
+      ${one && !isOthers && may("create", "subscriptions/seek") && html`<button type="button" onClick=${() => setAsked("seek")}>Seek…</button>`}
       ${one && may("delete", "subscriptions") && html`<button type="button" class="danger quiet" onClick=${() => setAsked("delete")}>Delete…</button>`}
     <//>
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(view) => refine({ tab: view })} />
-    <${Problem} error=${object.error ?? stats.error} />
+    <${Problem} error=${object.error} />
+    ${!object.error && html`<${NoCounters} error=${stats.error} isOthers=${isOthers} />`}
     ${one && tab === "overview" && html`<${SubscriptionOverview} object=${one} stats=${stats.data} consumers=${consumers.data} />`}
     ${one && tab === "yaml" && html`<${ObjectEditor} root=${OWN} plural="subscriptions" namespace=${namespace} object=${one} canWrite=${may("update", "subscriptions")} onSaved=${() => (notify("Saved"), object.reload())} />`}
     ${asked === "delete" && html`<${DeleteObject} object=${one} onClose=${() => setAsked("")} />`}

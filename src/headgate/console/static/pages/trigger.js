@@ -2,11 +2,11 @@
 import { call, EVENTING, objectPath, OWN, post, within } from "../api.js";
 import { ago, brokerOf, count, counted, duration, filterText, plain, rate } from "../format.js";
 import { toPlayground } from "../handover.js";
-import { Ago, Choice, Copy, Dialog, Empty, Facts, PageHead, Panel, Problem, Ready, Status, Tile } from "../parts/basics.js";
+import { Ago, Choice, Copy, Dialog, Empty, Facts, NoCounters, PageHead, Panel, Problem, Ready, Status, Tile } from "../parts/basics.js";
 import { BrokerLink } from "../parts/broker_field.js";
 import { Chart } from "../parts/chart.js";
 import { Cel } from "../parts/code.js";
-import { Conditions } from "../parts/conditions.js";
+import { Conditions, readiness } from "../parts/conditions.js";
 import { DeleteObject } from "../parts/delete_object.js";
 import { Lint } from "../parts/lint.js";
 import { Matches } from "../parts/matches.js";
@@ -36,6 +36,8 @@ export function TriggerPage({ route }) {
   const stats = useData(`${path}/stats`, {}, { everyMs: EVERY_MS });
   useTitle(name);
   const trigger = object.data;
+  const isOthers = stats.error?.status === 403 && may("get", "triggers/stats", GROUP);
+  const state = isOthers ? trigger && readiness(trigger) : !stats.error && stats.data;
   const isPaused = trigger?.metadata.annotations?.[PAUSED] === "true";
   const turn = async () => {
     setBusy(true);
@@ -51,14 +53,15 @@ export function TriggerPage({ route }) {
     setBusy(false);
   };
   const above = html`<a href=${link(["triggers"], { namespace })}>Triggers</a><span aria-hidden="true">/</span><a href=${link(["triggers"], { namespace })}>${namespace}</a>`;
-  return html`<${PageHead} title=${name} above=${above} status=${!stats.error && stats.data && html`<${Ready} ...${stats.data} />`}>
+  return html`<${PageHead} title=${name} above=${above} status=${state && html`<${Ready} ...${state} />`}>
       ${trigger && may("create", "brokers/events", GROUP) && html`<button type="button" onClick=${() => setAsked("send")}>Send a test event…</button>`}
       ${trigger && may("patch", "triggers", GROUP) && html`<button type="button" disabled=${isBusy} onClick=${turn}>${isPaused ? "Resume" : "Pause"}</button>`}
       ${trigger && may("create", "replays") && html`<button type="button" onClick=${() => setAsked("replay")}>Replay…</button>`}
       ${trigger && may("delete", "triggers", GROUP) && html`<button type="button" class="danger quiet" onClick=${() => setAsked("delete")}>Delete…</button>`}
     <//>
     <${Choice} label="View" value=${tab} options=${[["overview", "Overview"], ["yaml", "YAML"]]} onChoice=${(one) => refine({ tab: one })} />
-    <${Problem} error=${problem ?? object.error ?? stats.error} />
+    <${Problem} error=${problem ?? object.error} />
+    ${!object.error && html`<${NoCounters} error=${stats.error} isOthers=${isOthers} />`}
     ${trigger && tab === "overview" && html`<${TriggerOverview} trigger=${trigger} stats=${stats.data?.stats} />`}
     ${trigger && tab === "yaml" && html`<${ObjectEditor} root=${EVENTING} plural="triggers" namespace=${namespace} object=${trigger} canWrite=${may("update", "triggers", GROUP)} onSaved=${() => (notify("Saved"), object.reload())} />`}
     ${asked === "delete" && html`<${DeleteObject} object=${trigger} onClose=${() => setAsked("")} />`}

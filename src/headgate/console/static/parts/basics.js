@@ -80,6 +80,12 @@ export const Problem = ({ error, children }) =>
     ${children}
   </div>`;
 
+/** In the place of counters: that they are not for this user is one calm sentence, another error as it is. */
+export const NoCounters = ({ error, isOthers }) =>
+  error?.status === 403
+    ? html`<p class="muted">${isOthers ? "It gets events that your right does not give: its counters are not shown to you." : "You may not see its counters."}</p>`
+    : html`<${Problem} error=${error} />`;
+
 /** A page or list that has nothing to show, and what leads out of that. */
 export const Empty = ({ title, icon, children }) =>
   html`<div class="empty">

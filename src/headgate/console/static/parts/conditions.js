@@ -54,6 +54,14 @@ const tone = ({ status, severity }) =>
 /** The sentence of a condition; its type where none is known. */
 export const inWords = ({ type, status, reason }) => REASONS[`${status} ${reason}`] || WORDS[type]?.[STATES.indexOf(status)] || `${type} is ${status}`;
 
+/** What `Ready` shows, of the conditions of an object. */
+export function readiness({ status }) {
+  const conditions = status?.conditions ?? [];
+  const ready = conditions.find((one) => one.type === "Ready");
+  const troubles = conditions.filter((one) => one.status === "False" && one.type !== "Ready");
+  return { ready: ready?.status ?? "Unknown", reason: ready?.reason, message: ready?.message, troubles };
+}
+
 /** Those that hold are one line, behind which they are. */
 export function Conditions({ of = [] }) {
   const all = sorted(of);

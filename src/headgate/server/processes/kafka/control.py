@@ -23,7 +23,7 @@ from headgate.backend.kafka.runs import follow_generations
 from headgate.backend.kafka.scan import InspectedTopic, KafkaLog
 from headgate.backend.kafka.server_numbers import hear_numbers
 from headgate.backend.kafka.target_reports import follow_reports
-from headgate.inspect.catalogue import EventTypeCreator
+from headgate.inspect.catalogue import Catalogues, EventTypeCreator
 from headgate.inspect.log_follower import LogFollower
 from headgate.objects.api.admission import Admission
 from headgate.objects.api.bootstrap import bootstrap, recompile_all, reseal_all
@@ -83,6 +83,7 @@ async def _cache(context: child.Context, stop: asyncio.Event) -> AsyncIterator[C
         log = stack.enter_context(contextlib.closing(KafkaLog(config, "skip")))
         follower = LogFollower(log)
         stack.callback(follower.close)
+        catalogues = Catalogues(follower, store)
         counts = stack.enter_context(ThreadPoolExecutor(1, "counts"))
         numbers = ServersNumbers(settings)
         history = NumbersHistory(numbers.counted)
@@ -97,13 +98,13 @@ async def _cache(context: child.Context, stop: asyncio.Event) -> AsyncIterator[C
         yield ControlStore(
             objects=store,
             history=history,
-            follower=follower,
+            catalogues=catalogues,
             answers=lambda api: application(
                 store,
                 api,
                 owners,
                 history,
-                follower,
+                catalogues,
                 records=partial(RemoteRecords, InspectedTopic(log, follower), owners),
                 parts=numbers.parts,
                 counter=own_counter(settings, log, brokers, counts),
