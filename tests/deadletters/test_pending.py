@@ -512,10 +512,9 @@ def test_a_kill_does_not_bring_back_what_was_taken_away(tmp_path: Path, log: Eve
                     assert (await asked(deliveries.routes(None), "POST", path))[1]["count"] == 1
                     shutil.copytree(tmp_path, data, ignore=shutil.ignore_patterns(data.name, "*.sock"))
             sent = len(subscriber.requests)
-            async with running(data, routes) as work:
-                async with matcher(work) as peer:
-                    peer.match((1, 1))
-                    await until(lambda: [one.offset for one in letters(data)] == [1])
+            async with running(data, routes) as work, matcher(work) as peer:
+                peer.match((1, 1))
+                await until(lambda: [one.offset for one in letters(data)] == [1])
             assert len(subscriber.requests) == sent + (0 if delay_us else 1)
 
     run(work())
