@@ -16,16 +16,9 @@ enum {
 
 typedef unsigned char Byte;
 
-typedef struct {
-  const Byte *at;
-  size_t size;
-} Name;
+typedef struct { const Byte *at; size_t size; } Name;
 
-typedef struct {
-  Byte closing;
-  int members;
-  Name names[MEMBERS_MAX];
-} Container;
+typedef struct { Byte closing; int members; Name names[MEMBERS_MAX]; } Container;
 
 static const Byte *skip_space(const Byte *at) {
   while (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t') at++;
