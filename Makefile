@@ -2,18 +2,22 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
-PROGRAMS := chromium libatomic mvn kubectl npm curl openssl promtool
+PROGRAMS := cc chromium libatomic mvn kubectl npm curl openssl promtool
 
 # Tests and demos start Python hundreds of times: what one start has compiled is kept for the others.
 unexport PYTHONDONTWRITEBYTECODE
 # What mypy has found of a file is kept by the file's content: another clone of this repository need not find it again.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate/mypy
 
-.PHONY: setup demo demo-cluster check test test-all in-parts programs sink tests test-fast nightly image image-test docs docs-serve pages conformance dist newcomer lock proto clean
+.PHONY: setup demo demo-cluster check test test-all in-parts programs native sink tests test-fast nightly image image-test docs docs-serve pages conformance dist newcomer lock proto clean
 
 setup: .venv/.ready $(JAR) .venv/.classes
 
-.venv/.ready: requirements/dev.txt pyproject.toml scripts/setup.sh
+# Without a C compiler headgate-native is left out; when one has come it is built.
+NATIVE := $(if $(wildcard .venv/lib/python*/site-packages/headgate_native),,$(shell command -v cc >/dev/null && echo native))
+
+.venv/.ready: requirements/dev.txt pyproject.toml scripts/setup.sh hatch_build.py $(wildcard packaging/native/*.* packaging/native/*/*.py) \
+    $(NATIVE)
 	@scripts/setup.sh
 
 # Without Maven the jar lacks its sink for Kafka; when Maven has come it is built again.
@@ -67,7 +71,7 @@ tests: programs setup
 	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 20 $(TESTS)
 
 # For the inner loop: what starts neither a JVM nor a server nor Kafka.
-test-fast: PROGRAMS := kubectl curl openssl promtool
+test-fast: PROGRAMS := cc kubectl curl openssl promtool
 test-fast: programs setup
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not (spark or system or crash or kafka)"
 
@@ -103,10 +107,10 @@ pages: setup
 conformance: setup
 	@HEADGATE_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/conformance/test_broker.py
 
-# The wheels of both distributions: headgate-broker, and headgate-client, on which it depends.
+# The wheels: headgate-broker, headgate-client, on which it depends, and headgate-native where there is a C compiler.
 dist: setup
 	@rm -f dist/headgate*.whl
-	@for project in . packaging/client; do \
+	@for project in . packaging/client $$(command -v cc >/dev/null && echo packaging/native); do \
 	  $(BIN)/uv build -q --wheel --offline --no-build-isolation --python $(BIN)/python -o dist $$project || exit 1; done
 
 # How long it takes a newcomer from nothing to the first filtered delivery, by the wheels and by a clone.
@@ -125,4 +129,4 @@ proto: setup
 	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src $$(cd src && find . -name '*.proto' | sed 's|^\./||')
 
 clean:
-	rm -rf .venv build dist connector/build src/headgate/match/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist connector/build packaging/native/build src/headgate/match/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -35,6 +35,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate_api.event.http import encode_binary
 from headgate_api.event.json_format import encode_batch
+from headgate_api.event.json_text import is_plain
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import GC_YOUNG_OBJECTS, THREAD_SWITCH_S
 
@@ -269,6 +270,7 @@ def main() -> None:
         uvloop.run(serve(arguments.serve, arguments.directory, arguments.partitions))
         return
     if not arguments.json:
+        print(f"headgate-native: {'used' if is_plain(b'0') else 'not installed'}")
         columns = ["requests/s", "events/s", "p50 ms", "p99 ms", "max ms", "cpu us/req"]
         print(f"{'app':8} {'mode':16} " + " ".join(f"{column:>11}" for column in columns))
     for batch in (1, arguments.batch):

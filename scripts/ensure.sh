@@ -7,7 +7,7 @@ set -euo pipefail
 declare -A package=(
   [jdk]=openjdk-17-jdk-headless [venv]=python3-venv [chromium]=chromium [libatomic]=libatomic1 [mvn]=maven
   [kubectl]=kubernetes-client [npm]=npm [curl]=curl [openssl]=openssl [promtool]=prometheus
-  [go]=golang-go [systemd-nspawn]=systemd-container
+  [go]=golang-go [systemd-nspawn]=systemd-container [cc]=build-essential
 )
 declare -A purpose=(
   [jdk]="a JDK 17 or newer (javac): Spark runs on it" [venv]="Python's venv: the dependencies go into one"
@@ -16,6 +16,7 @@ declare -A purpose=(
   [npm]="npm and Node.js 20 or newer, for an OpenID provider"
   [curl]="curl, for the commands of pages" [openssl]="openssl, for TLS" [promtool]="promtool, for the alerts"
   [go]="Go 1.24 or newer, for grpcurl and kn" [systemd-nspawn]="systemd-nspawn, which runs the unit in a container"
+  [cc]="a C compiler (cc), for headgate-native"
 )
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/headgate"
 if [ -n "${JAVA_HOME:-}" ]; then PATH="$JAVA_HOME/bin:$PATH"; fi

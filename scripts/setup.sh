@@ -28,4 +28,9 @@ fi
 export VIRTUAL_ENV=$PWD/.venv
 "$uv" pip sync -q --require-hashes requirements/dev.txt
 "$uv" pip install -q --no-deps --no-build-isolation --offline -e .
+# --reinstall: else uv takes a wheel that it has built of an older C file.
+if ! command -v cc >/dev/null ||
+  ! "$uv" pip install -q --no-deps --no-build-isolation --offline --reinstall ./packaging/native; then
+  echo "setup: without headgate-native, which needs a C compiler (cc): batches of events take a fifth more time"
+fi
 cp requirements/dev.txt .venv/.ready

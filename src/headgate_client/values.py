@@ -242,8 +242,7 @@ def _json_bytes(value: object) -> bytes:
     json_text.allow_deep_json()
     try:
         text = msgspec.json.encode(value)
-        json_text.parse(text)
-        json_text.check_depth(text)
+        json_text.check(text)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise EventError(f"cannot be JSON: {error}", attribute="data") from None
     return text

@@ -14,6 +14,8 @@ from headgate_api.event.json_format import BatchFastPath, decode_batch, decode_e
 from headgate_api.event.model import DataKind, Event
 from tests.event.strategies import events, usual_events
 
+pytestmark = pytest.mark.usefixtures("json_checks")
+
 
 @given(events())
 def test_structured_mode_keeps_everything(event):

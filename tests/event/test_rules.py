@@ -22,6 +22,8 @@ from headgate_api.limits import (
 )
 from tests.support import times
 
+pytestmark = pytest.mark.usefixtures("json_checks")
+
 MINIMAL = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
 OLD = MINIMAL | {"specversion": "0.3"}
 HEADERS = [(f"ce-{name}".encode(), value.encode()) for name, value in MINIMAL.items()]

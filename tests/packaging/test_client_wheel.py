@@ -76,7 +76,8 @@ def test_each_file_is_in_one_of_the_wheels(wheels: Wheels) -> None:
 
 def test_the_metadata_of_both_fit(wheels: Wheels) -> None:
     server, client = project(REPOSITORY / "pyproject.toml"), project(REPOSITORY / "packaging/client/pyproject.toml")
-    assert server["version"] == client["version"] == headgate_api.__version__
+    native = project(REPOSITORY / "packaging/native/pyproject.toml")
+    assert server["version"] == client["version"] == native["version"] == headgate_api.__version__
     assert set(client["dependencies"]) < set(server["dependencies"])
     assert server["scripts"] == client["scripts"]
     wanted = metadata(wheels.headgate).get_all("Requires-Dist", [])
@@ -140,8 +141,9 @@ def test_help_lists_what_needs_the_server_by_itself(client_folder: Path, elsewhe
     assert "│ serve " in elsewhere_
 
 
-def test_other_builds_of_the_client_are_refused(tmp_path: Path) -> None:
-    done = build(REPOSITORY / "packaging" / "client", tmp_path, "--sdist")
+@pytest.mark.parametrize("name", ["client", "native"])
+def test_parts_have_no_sdist_of_their_own(name: str, tmp_path: Path) -> None:
+    done = build(REPOSITORY / "packaging" / name, tmp_path, "--sdist")
     assert done.returncode != 0
-    assert "error: headgate-client has no sdist" in done.stderr
-    assert "hint: uv build --wheel packaging/client" in done.stderr
+    assert f"error: headgate-{name} has no sdist" in done.stderr
+    assert f"hint: uv build --wheel packaging/{name}" in done.stderr

@@ -32,8 +32,7 @@ def kind_of(content_type: str | None, data: bytes) -> DataKind:
     if not is_json(content_type):
         return DataKind.BINARY
     try:
-        json_text.parse(data)
-        json_text.check_depth(data)
+        json_text.check(data)
     except json_text.MalformedJsonError:
         return DataKind.BINARY
     except json_text.ComplexJsonError as error:

@@ -31,7 +31,7 @@ def decode_event(body: bytes) -> Event:
     if not isinstance(members, dict):
         raise EventError("the outermost JSON value must be an object")
     raw = bytes(decode_data(body).data) if "data" in members else b""
-    return _event(members, raw, _is_plain(body))
+    return _event(members, raw, _has_plain_strings(body))
 
 
 def decode_batch(body: bytes) -> Sequence[Event]:
@@ -43,7 +43,7 @@ def decode_batch(body: bytes) -> Sequence[Event]:
         raise EventTooLargeError(f"a batch must not be larger than {limits.BATCH_BYTES_MAX} bytes")
     if len(body) > limits.EVENT_BYTES_MAX or json_text.is_complex(body):
         return _decode_groups(body)
-    plain = _is_plain(body)
+    plain = _has_plain_strings(body)
     if plain:
         fast = _fast_path.read(body)
         if fast is not None and len(fast) <= limits.BATCH_EVENTS_MAX:
@@ -95,7 +95,7 @@ def _decode_groups(body: bytes) -> list[Event]:
                 events.append(decode_event(elements[first]))
                 continue
             group = b"[%b]" % b",".join(elements[first:end])
-            events += _decode_group(group, plain=_is_plain(group))
+            events += _decode_group(group, plain=_has_plain_strings(group))
         except EventError as error:
             raise error.at(first + (error.index or 0)) from None
     return events
@@ -151,7 +151,7 @@ def _parse(body: bytes) -> object:
         raise EventError(rule, attribute=attribute, index=index) from None
 
 
-def _is_plain(body: bytes) -> bool:
+def _has_plain_strings(body: bytes) -> bool:
     """True: no string of this JSON text can hold a character that attributes forbid."""
     return body.isascii() and b"\\" not in body and b"\x7f" not in body
 
@@ -288,14 +288,16 @@ class BatchFastPath:
         """The events of a batch in plain ASCII without escapes; None when it must be read event by event."""
         try:
             elements = _decoder(self._extensions)(body)
-            if not elements or _repeats_a_member(body, elements):
+            sure = json_text.is_plain(body)
+            if not elements or (not sure and _repeats_a_member(body, elements)):
                 return None
             columns = list(zip(*map(astuple, elements), strict=True))
             data = list(map(bytes, columns[-1]))
             if not all(data):
                 return None
             longest = max(map(len, data))
-            json_text.parse(b"[%b]" % b",".join(data), longest)
+            if not sure:
+                json_text.parse(b"[%b]" % b",".join(data), longest)
         except (msgspec.DecodeError, RecursionError, ValueError):
             return None
         attributes, extensions = columns[:_ATTRIBUTES], columns[_ATTRIBUTES:-1]
@@ -305,7 +307,7 @@ class BatchFastPath:
             and _are_common_times("\n".join([time or "" for time in times]) + "\n")
             and all(one is None or is_json(one) for one in set(content_types))
             and not any(schemas)
-            and longest <= 2 * limits.JSON_DEPTH_MAX  # too short to be too deep
+            and (sure or longest <= 2 * limits.JSON_DEPTH_MAX)  # then too short to be too deep
         ):
             return None
         dicts = self._extension_dicts(extensions, len(elements))

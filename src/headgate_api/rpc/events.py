@@ -164,7 +164,8 @@ def _all_json(texts: list[bytes | None]) -> bool:
         # A text that is no JSON may be one together with its neighbours: each must be an element as it is.
         if [bytes(element) for element in _decode_elements(body)] != texts:
             return False
-        json_text.parse(body)
+        if not json_text.is_plain(body):
+            json_text.parse(body)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return False
     return True

@@ -146,8 +146,7 @@ def _check_data(kind: DataKind, value: bytes | None) -> None:
         return
     try:
         if kind is DataKind.JSON:
-            json_text.parse(value)
-            json_text.check_depth(value)
+            json_text.check(value)
         else:
             value.decode()
     except (json_text.MalformedJsonError, json_text.AmbiguousJsonError, UnicodeDecodeError) as error:
