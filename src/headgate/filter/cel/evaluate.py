@@ -114,6 +114,9 @@ class EventView:
 
     @cached_property
     def activation(self) -> Activation:
+        return Activation(self.variables())
+
+    def variables(self) -> dict[str, object]:
         names = dict[str, object](self.attributes)
         if self.event.time is not None:
             names["time"] = _timestamp(self.event.time)
@@ -123,7 +126,7 @@ class EventView:
         if self.publish_time_us is not None:
             seconds, micros = divmod(self.publish_time_us, 1_000_000)
             variables[PUBLISH_TIME] = timestamp(seconds, micros * 1_000)
-        return Activation(variables)
+        return variables
 
 
 def publish_time_us(stored_us: int) -> int:

@@ -19,12 +19,12 @@ from typing import Any, Final
 import msgspec
 
 from headgate.event.hops import ATTRIBUTES
-from headgate.filter.cel.ast import Call, Conditional, ListOf, Literal, MapOf, Name, Node, children
+from headgate.filter.cel.ast import Conditional, ListOf, Literal, MapOf, Name, Node, children
 from headgate.filter.cel.budget import Budget, check_limits, is_unlimited
 from headgate.filter.cel.engine import Expression, compile_expression, offset_in
 from headgate.filter.cel.errors import EvaluationError, FilterError
 from headgate.filter.cel.evaluate import EventView
-from headgate.filter.cel.functions import TAKEN, data_at_hand
+from headgate.filter.cel.functions import data_at_hand
 from headgate.filter.cel.rewrite import resolve
 from headgate.filter.cel.unparse import unparse
 from headgate_api.event.attributes import REQUIRED_ATTRIBUTES, is_json, is_name, make_event
@@ -56,7 +56,7 @@ class _Transform:
         budget = self._budget
         if budget is not None and (refusal := budget.refuses(view.rough_size, lambda: view.size)):
             raise EvaluationError(refusal.replace("the filter", "the transform", 1))
-        named = self._expression.taken(view.activation)
+        named = self._expression.value(view.variables())
         if type(named) is not dict:
             raise EvaluationError("the transform's value is no map")
         try:
@@ -76,8 +76,7 @@ def apply_transform(text: str, view: EventView) -> Event:
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def _transform(text: str) -> _Transform:
     tree = data_at_hand(resolve(compile_expression(text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).tree()))
-    whole = unparse(Call(TAKEN, None, (tree,)))
-    return _Transform(compile_expression(whole, characters_max=2 * FILTER_CANONICAL_CHARACTERS_MAX), tree)
+    return _Transform(compile_expression(unparse(tree), characters_max=2 * FILTER_CANONICAL_CHARACTERS_MAX), tree)
 
 
 # --- admission ------------------------------------------------------------------------------------
@@ -210,7 +209,10 @@ def _data(
         _check_json(value)
         if not says_json or content_type is None:
             attributes[_CONTENT_TYPE] = _JSON
-        kind, data = DataKind.JSON, _encode(value)
+        try:
+            kind, data = DataKind.JSON, _encode(value)
+        except TypeError:  # a type, or a message of protobuf
+            raise EventError("holds a value which JSON does not have", attribute=_DATA) from None
     if len(data) > EVENT_BYTES_MAX:
         raise EventError(f"has {len(data)} bytes: the limit is {EVENT_BYTES_MAX} (EVENT_BYTES_MAX)", attribute=_DATA)
     return kind, data
