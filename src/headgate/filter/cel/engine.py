@@ -307,9 +307,12 @@ class Expression:
         """Name of the static result type: "BOOL", "DYN", "STRING", ..."""
         return str(self._handle.return_type().name())
 
-    def _evaluated(self, activation: Activation) -> _cel.Value:
-        EVALUATED.data = activation._data
-        return self._handle.eval(activation._handle)
+    def _evaluated(self, on: Activation | CelInput) -> _cel.Value:
+        if isinstance(on, Activation):
+            EVALUATED.data = on._data
+            return self._handle.eval(on._handle)
+        EVALUATED.data = on.get("data", ABSENT)
+        return self._handle.eval(data=on)
 
     def text(self, activation: Activation) -> str | None:
         """The value on one event when it is a string. Never raises: everything else, errors too, is None."""
@@ -351,14 +354,13 @@ class Expression:
         except _EVALUATION_ERRORS as error:
             raise EvaluationError(plain(str(error))) from None
 
-    def value(self, variables: CelInput) -> Any:  # noqa: ANN401 - whatever the expression makes
-        """The value with these variables, in Python, with `datetime`, `timedelta` and `bytearray` in it.
+    def value(self, on: Activation | CelInput) -> Any:  # noqa: ANN401 - whatever the expression makes
+        """The value in Python, with `datetime`, `timedelta` and `bytearray` in it; EvaluationError for an error.
 
-        EvaluationError for an error.
+        Variables that no other expression needs cost less without an `Activation`.
         """
-        EVALUATED.data = variables.get("data", ABSENT)
         try:
-            result = self._handle.eval(data=variables)
+            result = self._evaluated(on)
             value = result.plain_value()
             if type(value) is str and result.type() == _ERROR:
                 raise EvaluationError(plain(value))
