@@ -110,9 +110,10 @@ class SharedEvent:
         self.root = root
         self.event = event
         self.append_time_us = append_time_us
-        values = map(canonical, event.extensions.values())
-        texts = (event.id, event.source, event.type, event.subject or "", event.dataschema or "", *values)
-        self.size_bytes = _OVERHEAD_BYTES + len(event.data or b"") + sum(map(len, texts))
+        texts = [event.id, event.source, event.type, event.subject or "", event.dataschema or ""]
+        if event.extensions:
+            texts += map(canonical, event.extensions.values())
+        self.size_bytes = _OVERHEAD_BYTES + len(event.data or b"") + len("".join(texts))
         self._wire: Wire | None = None
         self._json: Wire | None = None
 

@@ -131,7 +131,7 @@ def make_event(
 
     Args:
         attributes: All attributes by name as they came, without the data; what is None is not set. Consumed.
-        plain: The caller knows that no string holds anything but printable ASCII and spaces.
+        plain: The caller knows that no string holds a forbidden character.
         media: The attribute datacontenttype, when the caller has read it already.
     """
     # Every event goes through here: checks are written out instead of called, which halves their cost.

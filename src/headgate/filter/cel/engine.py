@@ -2,7 +2,9 @@
 
 What is worked around here (version 0.1.3 on Python 3.11):
 
-* `.value()` of a null result breaks a reference count: a result's type is looked at first, and null never converted.
+* A null that it hands over takes a reference to None away, and without any left the process dies: None has so many
+  that they do not end, as it has by itself from Python 3.12 on.
+* What a function in Python is given, and what it returns, is never freed: `plain_value` gives results back whole.
 * Strings are cut at NUL, and lone surrogates raise: refused in expressions here, and by `evaluate.py` in events.
 * `eval` may raise where CEL has an error (an exhausted iteration budget, for one): that is an ERROR outcome.
 * A datetime inside a map is refused: timestamps go in as `google.protobuf.Timestamp`.
@@ -14,8 +16,10 @@ What is worked around here (version 0.1.3 on Python 3.11):
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -39,6 +43,9 @@ from headgate.filter.cel.tokens import nodes_min, without_nested_parentheses
 from headgate.filter.cel.unparse import string_literal, unparse
 from headgate.filter.cel.wording import plain, refusal
 from headgate_api.limits import FILTER_CHARACTERS_MAX, FILTER_NODES_MAX, FILTERS_CACHED_MAX
+
+if sys.version_info < (3, 12):  # a null that is handed over, see above
+    ctypes.c_ssize_t.from_address(id(None)).value += 1 << 60
 
 # --- checked expressions --------------------------------------------------------------------------
 # cel-cpp's checked expression as our tree. Macros arrive expanded and are recognised by their shape.
@@ -300,9 +307,12 @@ class Expression:
         """Name of the static result type: "BOOL", "DYN", "STRING", ..."""
         return str(self._handle.return_type().name())
 
-    def _evaluated(self, activation: Activation) -> _cel.Value:
-        EVALUATED.data = activation._data
-        return self._handle.eval(activation._handle)
+    def _evaluated(self, on: Activation | CelInput) -> _cel.Value:
+        if isinstance(on, Activation):
+            EVALUATED.data = on._data
+            return self._handle.eval(on._handle)
+        EVALUATED.data = on.get("data", ABSENT)
+        return self._handle.eval(data=on)
 
     def text(self, activation: Activation) -> str | None:
         """The value on one event when it is a string. Never raises: everything else, errors too, is None."""
@@ -344,18 +354,18 @@ class Expression:
         except _EVALUATION_ERRORS as error:
             raise EvaluationError(plain(str(error))) from None
 
-    def taken(self, activation: Activation) -> Any:  # noqa: ANN401 - whatever the expression makes
-        """What `TAKEN`, which is the whole expression, is given; EvaluationError for an error.
+    def value(self, on: Activation | CelInput) -> Any:  # noqa: ANN401 - whatever the expression makes
+        """The value in Python, with `datetime`, `timedelta` and `bytearray` in it; EvaluationError for an error.
 
-        It is in Python, with `datetime`, `timedelta` and `bytearray` in it.
+        Variables that no other expression needs cost less without an `Activation`.
         """
         try:
-            result = self._evaluated(activation)
-            if result.type() == _ERROR:
-                raise EvaluationError(plain(str(result.value())))
+            result = self._evaluated(on)
+            value = result.plain_value()
+            if type(value) is str and result.type() == _ERROR:
+                raise EvaluationError(plain(value))
         except _EVALUATION_ERRORS as error:
             raise EvaluationError(plain(str(error))) from None
-        value, EVALUATED.taken = EVALUATED.taken, ABSENT
         return value
 
     def show(self, activation: Activation) -> Shown:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Final
 
@@ -19,6 +20,7 @@ from headgate.filter.cel.budget import Budget, EventSize, is_unlimited
 from headgate.filter.cel.build import TIME_TEXT, members
 from headgate.filter.cel.engine import Activation, Expression, FilterOutcome, OutcomeKind, compile_expression, timestamp
 from headgate.filter.cel.functions import FoundCounts, data_at_hand
+from headgate.filter.cel.reads import EVERYTHING, Reads
 from headgate.filter.cel.rewrite import resolve
 from headgate.filter.cel.unparse import unparse
 from headgate_api.event import rfc3339
@@ -39,7 +41,6 @@ _DIGITS_MAX: Final = len(str(UINT64_MAX))
 """Also of the smallest int64 with its sign."""
 _VALUES_COUNTED_MAX: Final = 20_000
 """JSON values that are looked at one by one for an event's size: some 2 ms."""
-_DECODER: Final = msgspec.json.Decoder()
 
 
 class EventView:
@@ -74,10 +75,13 @@ class EventView:
     @cached_property
     def json(self) -> tuple[JsonValue] | None:
         """The decoded JSON data in a tuple of one (data may be null); None when there is none that CEL can hold."""
+        return self._json(_DECODER.decode)
+
+    def _json(self, decode: Callable[[bytes], JsonValue]) -> tuple[JsonValue] | None:
         event = self.event
         if event.data_kind is not DataKind.JSON or event.data is None:
             return None
-        return decode_json(event.data)
+        return decode_json(event.data, decode)
 
     @cached_property
     def rough_size(self) -> EventSize:
@@ -114,16 +118,32 @@ class EventView:
 
     @cached_property
     def activation(self) -> Activation:
-        names = dict[str, object](self.attributes)
-        if self.event.time is not None:
-            names["time"] = _timestamp(self.event.time)
-        variables: dict[str, object] = {"ce": names}
-        if self.json is not None:
-            variables["data"] = self.json[0]
-        if self.publish_time_us is not None:
+        """All variables, for any number of expressions."""
+        return Activation(self.variables(EVERYTHING))
+
+    def for_one(self, reads: Reads) -> Activation | dict[str, object]:
+        """What a single expression is evaluated on: what it reads, or all variables where others have had them made."""
+        made: Activation | None = vars(self).get("activation")
+        return made or self.variables(reads)
+
+    def variables(self, reads: Reads) -> dict[str, object]:
+        """The variables of an expression, as far as it reads them."""
+        found: dict[str, object] = {}
+        names = reads.attributes
+        if names is None or names:
+            of = self.attributes
+            values: dict[str, object] = {name: of[name] for name in names if name in of} if names else {**of}
+            if self.event.time is not None and "time" in values:
+                values["time"] = _timestamp(self.event.time)
+            found["ce"] = values
+        if reads.data:
+            data = self.json if reads.decode is None else self._json(reads.decode)
+            if data is not None:
+                found["data"] = data[0]
+        if reads.publish_time and self.publish_time_us is not None:
             seconds, micros = divmod(self.publish_time_us, 1_000_000)
-            variables[PUBLISH_TIME] = timestamp(seconds, micros * 1_000)
-        return Activation(variables)
+            found[PUBLISH_TIME] = timestamp(seconds, micros * 1_000)
+        return found
 
 
 def publish_time_us(stored_us: int) -> int:
@@ -131,16 +151,20 @@ def publish_time_us(stored_us: int) -> int:
     return stored_us - stored_us % 1_000
 
 
-def decode_json(text: bytes) -> tuple[JsonValue] | None:
+_DECODER: Final = msgspec.json.Decoder()
+
+
+def decode_json(text: bytes, decode: Callable[[bytes], JsonValue] = _DECODER.decode) -> tuple[JsonValue] | None:
     """Decodes JSON the way CEL reads it, in a tuple of one; None when it is no JSON or CEL cannot hold it.
 
-    Integers beyond int64 and uint64 become doubles. Of a name given twice the last value counts.
+    Integers beyond int64 and uint64 become doubles. Of a name given twice the last value counts. `decode` may leave out
+    what is not read; it is not asked where it does not take the text, or may make of it what CEL does not read.
     """
-    if b"\\u0000" in text and NUL_ESCAPED.search(text) is not None:
+    if b"\\" in text and b"\\u0000" in text and NUL_ESCAPED.search(text) is not None:
         return None  # cel-expr-python would cut the string there
     if _LONG_NUMBER not in text.translate(_DIGITS_AS_ZEROS):
         try:
-            return (_DECODER.decode(text),)
+            return (decode(text),)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
     return _decode_slowly(text)

@@ -227,10 +227,9 @@ ABSENT: Final = object()
 
 
 class _Evaluated(threading.local):
-    """The data of the event that this thread evaluates an expression on, and the value that `TAKEN` was given."""
+    """The data of the event that this thread evaluates an expression on."""
 
     data: object = ABSENT
-    taken: Any = ABSENT
 
 
 EVALUATED: Final = _Evaluated()
@@ -369,23 +368,11 @@ def _within(value: object, network: str) -> bool:
         return False
 
 
-# --- values that are no boolean -------------------------------------------------------------------
-
-TAKEN: Final = "value.taken"
-"""Keeps its argument for who evaluates: cel-cpp hands it over in Python as a whole, a result only piece by piece."""
-
-
-def _taken(value: object) -> bool:
-    EVALUATED.taken = value
-    return True
-
-
 FUNCTIONS: Final[tuple[Function, ...]] = (
     *CESQL_FUNCTIONS,
     Function("ip.within", (CelType.DYN, CelType.STRING), CelType.BOOL, _within),
     Function("jms.number", (CelType.DYN,), CelType.DOUBLE, _number),
     Function("jms.divide", (CelType.DOUBLE, CelType.DOUBLE), CelType.DOUBLE, _divide),
     *JSON_FUNCTIONS,
-    Function(TAKEN, (CelType.DYN,), CelType.BOOL, _taken),
 )
 """Every function there is; names are `<subject>.<function>` and never change meaning, canonical texts hold them."""

@@ -19,15 +19,16 @@ from typing import Any, Final
 import msgspec
 
 from headgate.event.hops import ATTRIBUTES
-from headgate.filter.cel.ast import Call, Conditional, ListOf, Literal, MapOf, Name, Node, children
+from headgate.filter.cel.ast import Conditional, ListOf, Literal, MapOf, Name, Node, children
 from headgate.filter.cel.budget import Budget, check_limits, is_unlimited
 from headgate.filter.cel.engine import Expression, compile_expression, offset_in
 from headgate.filter.cel.errors import EvaluationError, FilterError
 from headgate.filter.cel.evaluate import EventView
-from headgate.filter.cel.functions import TAKEN, data_at_hand
+from headgate.filter.cel.functions import data_at_hand
+from headgate.filter.cel.reads import reads_of
 from headgate.filter.cel.rewrite import resolve
 from headgate.filter.cel.unparse import unparse
-from headgate_api.event.attributes import REQUIRED_ATTRIBUTES, is_json, is_name, make_event
+from headgate_api.event.attributes import REQUIRED_ATTRIBUTES, is_name, make_event, media_type
 from headgate_api.event.errors import EventError
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import EVENT_BYTES_MAX, FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX
@@ -45,10 +46,11 @@ _encode = msgspec.json.Encoder(order="sorted").encode  # CEL's maps have no orde
 class _Transform:
     """A transform, ready to be applied to any number of events."""
 
-    __slots__ = ("_budget", "_expression")
+    __slots__ = ("_budget", "_expression", "_reads")
 
     def __init__(self, expression: Expression, tree: Node) -> None:
         self._expression = expression
+        self._reads = reads_of(tree)
         self._budget = None if is_unlimited(tree) else Budget(tree)
 
     def apply(self, view: EventView) -> Event:
@@ -56,7 +58,7 @@ class _Transform:
         budget = self._budget
         if budget is not None and (refusal := budget.refuses(view.rough_size, lambda: view.size)):
             raise EvaluationError(refusal.replace("the filter", "the transform", 1))
-        named = self._expression.taken(view.activation)
+        named = self._expression.value(view.for_one(self._reads))
         if type(named) is not dict:
             raise EvaluationError("the transform's value is no map")
         try:
@@ -76,8 +78,7 @@ def apply_transform(text: str, view: EventView) -> Event:
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def _transform(text: str) -> _Transform:
     tree = data_at_hand(resolve(compile_expression(text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).tree()))
-    whole = unparse(Call(TAKEN, None, (tree,)))
-    return _Transform(compile_expression(whole, characters_max=2 * FILTER_CANONICAL_CHARACTERS_MAX), tree)
+    return _Transform(compile_expression(unparse(tree), characters_max=2 * FILTER_CANONICAL_CHARACTERS_MAX), tree)
 
 
 # --- admission ------------------------------------------------------------------------------------
@@ -167,10 +168,18 @@ def _made(event: Event, named: dict[Any, Any]) -> Event:
         schema: event.dataschema,
     }
     data = named.pop(_DATA, _KEPT)
+    plain = True  # what stays as it is has been checked
     for name, value in named.items():
-        attributes[schema if name == _SCHEMA else name] = _attribute(name, value)
-    kind, body = _data(event, attributes, data, is_named=_CONTENT_TYPE in named)
-    return make_event(attributes, kind, body)
+        if type(value) is str:
+            plain = plain and value.isprintable()
+        else:
+            value = _attribute(name, value)
+        attributes[schema if name == _SCHEMA else name] = value
+    content_type = attributes[_CONTENT_TYPE]
+    media = media_type(content_type) if type(content_type) is str else None
+    says_json = content_type is None or (media is not None and media.is_json)
+    kind, body = _data(event, attributes, data, is_named=_CONTENT_TYPE in named, says_json=says_json)
+    return make_event(attributes, kind, body, plain=plain, media=media)
 
 
 def _attribute(name: str, value: object) -> object:
@@ -189,11 +198,9 @@ def _attribute(name: str, value: object) -> object:
 
 
 def _data(
-    event: Event, attributes: dict[str, object], value: object, *, is_named: bool
+    event: Event, attributes: dict[str, object], value: object, *, is_named: bool, says_json: bool
 ) -> tuple[DataKind, bytes | None]:
     """The kind and the bytes of the data; the content type follows them unless it `is_named`."""
-    content_type = attributes[_CONTENT_TYPE]
-    says_json = content_type is None or (type(content_type) is str and is_json(content_type))
     if value is _KEPT:
         if is_named and event.data is not None and says_json != (event.data_kind is DataKind.JSON):
             raise EventError("says JSON of other data, or the other way round: name data, too", attribute=_CONTENT_TYPE)
@@ -208,9 +215,12 @@ def _data(
         kind, data = DataKind.TEXT, value.encode()
     else:
         _check_json(value)
-        if not says_json or content_type is None:
+        if not says_json or attributes[_CONTENT_TYPE] is None:
             attributes[_CONTENT_TYPE] = _JSON
-        kind, data = DataKind.JSON, _encode(value)
+        try:
+            kind, data = DataKind.JSON, _encode(value)
+        except TypeError:  # a type, or a message of protobuf
+            raise EventError("holds a value which JSON does not have", attribute=_DATA) from None
     if len(data) > EVENT_BYTES_MAX:
         raise EventError(f"has {len(data)} bytes: the limit is {EVENT_BYTES_MAX} (EVENT_BYTES_MAX)", attribute=_DATA)
     return kind, data
