@@ -28,7 +28,7 @@ from headgate.backend.kafka.transactions import EventRecords
 from headgate_api.errors import UnavailableError
 from tests.backend.contract import BROKER, entries, stored
 from tests.backend.scan_contract import known
-from tests.backend.source_member import identity, topics
+from tests.backend.source_member import no_owner, served, topics
 from tests.backend.stores import KafkaStore, kafka_config
 from tests.support import eventually
 
@@ -194,7 +194,7 @@ def test_a_late_end_ends_no_later_transaction_of_a_source(store: KafkaStore, pro
     admin = AdminClient({"bootstrap.servers": store.config.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
     stop = threading.Event()
-    reader = SourceReader(store.config, topics(topic), "one", identity)
+    reader = SourceReader(store.config, topics(topic), "one", served, no_owner)
     running = threading.Thread(target=reader.run, args=(stop,))
     running.start()
     written = Producer({"bootstrap.servers": store.config.bootstrap, "log_level": "0"})

@@ -195,6 +195,14 @@ def partition_of_key(key: str | bytes, count: int) -> int:
     return xxhash.xxh64_intdigest(key.encode() if isinstance(key, str) else key) % count
 
 
+def key_of(rule: LogRule, event: Event) -> str | None:
+    """The key that decides an event's partition; None when it may go to any."""
+    key = event.extensions.get("partitionkey")
+    if key is not None and key != "":
+        return canonical(key)
+    return f"{event.source}\0{event.id}" if rule.window_us else None
+
+
 class EventPartitions:
     """The partitions of a store, and which of them an event goes to.
 
@@ -280,10 +288,8 @@ class EventPartitions:
 
     def _index(self, rule: LogRule, event: Event) -> int | None:
         """The partition of an event, None when it may go to any."""
-        key = event.extensions.get("partitionkey")
-        if key is not None and key != "":
-            return self.of_key(canonical(key))
-        return self.of_key(f"{event.source}\0{event.id}") if rule.window_us else None
+        key = key_of(rule, event)
+        return None if key is None else self.of_key(key)
 
     def _in_turn(self, events: int) -> int:
         """The partition of a request whose events have no key."""
