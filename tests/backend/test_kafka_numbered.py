@@ -262,6 +262,37 @@ def test_an_older_stream_stores_nothing_once_a_new_one_is_told_its_number(
     assert sum(map(len, ids(store))) == 20
 
 
+def test_a_stream_that_was_replaced_while_it_was_opened_is_not_opened(store: KafkaNumbered) -> None:
+    """Also where its front's clock is ahead, so that owners take it for the newer one."""
+
+    async def work() -> None:
+        async with both(store) as ((_, first), (two, second)):
+            begun, goes_on, before = asyncio.Event(), asyncio.Event(), two.once.begin
+
+            async def begin(producing: FencedProducing) -> None:
+                producing.stream += 3_600 * 10**9
+                begun.set()
+                await goes_on.wait()
+                await before(producing)
+
+            two.producers._begin = begin
+            opening = asyncio.create_task(opened(second, "p", "ns/once"))
+            await begun.wait()
+            new, _ = await opened(first, "p", "ns/once")
+            goes_on.set()
+            with pytest.raises(Refused) as refused:
+                await opening
+            assert (refused.value.status, refused.value.code) == (grpc.StatusCode.ABORTED, "producer-replaced")
+            await new.write(request(0, 10))
+            assert said(await new.read())[2] == "producer-numbers", "owners know the other one"
+            new, _ = await opened(first, "p", "ns/once")
+            await new.write(request(0, 10))
+            assert said(await new.read()) == (0, 9, 0)
+
+    run(work())
+    assert sorted(name for each in ids(store) for name in each) == sorted(names(0, 10))
+
+
 def test_an_owner_that_is_fenced_ends_the_stream_and_nothing_is_lost(store: KafkaNumbered) -> None:
     async def work() -> None:
         async with store.publishing() as (front, client):
