@@ -147,8 +147,8 @@ class WindowWriter:
             raise PartitionGoesError
         if self._sink.appends is not None:
             return
-        appends = self._partition.fence()
         self._newest.clear()
+        appends = self._partition.fence()
         try:
             self._catch_up()
             appends.announce(self._known_to or 0)
