@@ -1065,6 +1065,8 @@ KAFKA_RECORD_BYTES_MAX: Final = 3 << 20
 """One record of a topic of ours: an event of EVENT_BYTES_MAX, all of it extensions, which are there twice, and room."""
 KAFKA_PRODUCER_STREAMS_MAX: Final = 128
 """Streams of numbered producers at one front on Kafka: each is a client of Kafka, with threads of its own."""
+PRODUCER_BEGINS_MAX: Final = 5
+"""How often a stream of a broker with a window tries to begin while owners still store something of the one before."""
 KAFKA_PRODUCER_THREADS: Final = 16
 """Transactions of numbered producers that one front has open at the same time."""
 KAFKA_RECORDS_WAITING_MAX: Final = 100_000

@@ -15,18 +15,23 @@ import pytest
 
 from headgate.event.arrow import StoredEvent
 from headgate.ingress.partitions import partition_of_key
-from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker, log_rule
+from headgate_api.objects.kinds import DeduplicationSpec
 from headgate_api.rpc.headgate_pb2 import PublishResponse
 from tests.calls import Client, Refused
 from tests.ingress.test_publish_rpc import BROKER, names, opened, request, run, said
 
 KEYS = ("a", "b", "c", "d", "e")
+ONCE = ServedBroker("ns/once/1", log_rule(None, DeduplicationSpec(window="PT10M")))
 
 
 class NumberedFront(Protocol):
     """A front that runs. `brokers` are those that it serves, by path."""
 
     brokers: dict[str, ServedBroker]
+
+    async def serve_once(self) -> None:
+        """Serves `ONCE` from now on."""
 
     async def stop_in_order(self) -> None:
         """Does what a front does when it is stopped; without it, it is as if it were killed."""
@@ -113,6 +118,38 @@ class NumberedContract:
             assert places <= {number}, "without keys a producer's events stay together"
         assert sorted(one.event.id for events in own for one in events) == sorted(names(0, 45))
         assert all(one.event.extensions.keys() <= {"partitionkey"} for events in own for one in events)
+
+    @pytest.mark.parametrize("is_restarted", [False, True])
+    def test_a_broker_with_a_window_knows_an_event_by_its_number_and_by_its_id(
+        self, store: NumberedStore, is_restarted: bool
+    ) -> None:
+        async def work() -> None:
+            async with contextlib.AsyncExitStack() as stack:
+                front, client = await stack.enter_async_context(store.publishing())
+                await front.serve_once()
+                stream, _ = await opened(client, "p", "ns/once")
+                await stream.write(request(0, 10))
+                assert said(await stream.read()) == (0, 9, 0)
+                other, _ = await opened(client, "q", "ns/once")
+                await other.write(request(0, 12))
+                assert said(await other.read()) == (0, 11, 10), "by their ids"
+                await stream.write(request(10, 5, keys=[""]))
+                assert said(await stream.read()) == (10, 14, 2)
+                plain, _ = await opened(client, "", "ns/once")
+                await plain.write(request(14, 2))
+                assert said(await plain.read()) == (14, 15, 1)
+                if is_restarted:
+                    await stack.aclose()
+                    front, client = await stack.enter_async_context(store.publishing())
+                    await front.serve_once()
+                stream, following = await opened(client, "p", "ns/once")
+                assert following == 15
+                await stream.write(request(10, 8))
+                assert said(await stream.read()) == (10, 17, 6), "five by their numbers, one by its id"
+
+        run(work())
+        assert sorted(name for each in ids(store) for name in each) == sorted(names(0, 18))
+        assert all(ids(store)), "events go to all partitions"
 
     def test_a_producer_that_has_had_the_largest_number_is_told_so(self, store: NumberedStore) -> None:
         async def work() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import structlog
@@ -14,6 +15,9 @@ import structlog
 from headgate.backend.config import SourceConfig
 from headgate.backend.kafka import source
 from headgate.backend.kafka.source import SourceReader
+from headgate.log.group_commit import Sifted
+from headgate.log.writer import Encoded
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from tests.backend.contract import BROKER
 from tests.backend.stores import kafka_config
 
@@ -27,12 +31,16 @@ def topics(topic: str, initial: Literal["earliest", "latest"] = "earliest") -> S
     return SourceConfig(name="s1", topics=(topic,), broker="default/default", group=f"{topic}.group", initial=initial)
 
 
-def identity(_: str) -> str:
-    return BROKER
+def served(_: str) -> ServedBroker:
+    return ServedBroker(BROKER, DEFAULT_RULE)
+
+
+def no_owner(_: Mapping[int, Encoded]) -> Sequence[int | Sifted]:
+    raise AssertionError("the broker has no window")
 
 
 if __name__ == "__main__":
     bootstrap, prefix, topic, instance = sys.argv[1:]
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     source.SOURCE_RECORDS = 15  # many transactions, so that a kill meets one  # type: ignore[misc]
-    SourceReader(kafka_config(bootstrap, prefix), topics(topic), instance, identity, say).run(threading.Event())
+    SourceReader(kafka_config(bootstrap, prefix), topics(topic), instance, served, no_owner, say).run(threading.Event())

@@ -195,6 +195,7 @@ def left_open(config: KafkaConfig) -> NumberedWriter:
     """A front that was killed within a batch: its transaction is open, and an event is acknowledged behind it."""
     first, second = (Entries("ns/b/1", DEFAULT_RULE, [Event("1.0", id_, "/s", "t")]) for id_ in ("open", "stored"))
     killed = NumberedWriter(config, "ns/b/1", "p")
+    assert killed._writer is not None
     killed._writer.send_records(("events", 0, record) for record in records_of(first))
 
     async def store() -> None:

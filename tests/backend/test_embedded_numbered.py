@@ -10,7 +10,7 @@ import pytest
 
 from headgate.event.arrow import StoredEvent
 from headgate.ingress.producers import FILE
-from tests.backend.numbered_contract import NumberedContract, NumberedStore
+from tests.backend.numbered_contract import ONCE, NumberedContract, NumberedStore
 from tests.calls import Client
 from tests.ingress.test_publish_rpc import Log, publishing, stored_of
 
@@ -19,6 +19,9 @@ class _Front:
     def __init__(self, log: Log) -> None:
         self._log = log
         self.brokers = log.brokers
+
+    async def serve_once(self) -> None:
+        self.brokers["ns/once"] = ONCE
 
     async def stop_in_order(self) -> None:
         await self._log.producers.snapshot(self._log.ends())
@@ -33,7 +36,8 @@ class _Store:
 
     @contextlib.asynccontextmanager
     async def publishing(self) -> AsyncIterator[tuple[_Front, Client]]:
-        async with publishing(self._directory, partitions=self.count) as (log, client):
+        windows = {ONCE.identity: ONCE.rule.window_us}
+        async with publishing(self._directory, partitions=self.count, windows=windows) as (log, client):
             yield _Front(log), client
 
     def stored(self) -> list[list[StoredEvent]]:

@@ -14,38 +14,41 @@ from clusters.kafka import Kafka
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headgate.backend.kafka.appender import FencedProducers, KafkaAppender, NumberedWriter
+from headgate.backend.config import KafkaConfig
+from headgate.backend.kafka.appender import FencedProducing, NumberedWriter
 from headgate.backend.kafka.records import records_of
+from headgate.backend.kafka.window_writer import KafkaPartition, WindowWriter
 from headgate.event.arrow import StoredEvent, from_batch_all
 from headgate.ingress.encode import Entries
 from headgate.ingress.intake import Intake
-from headgate.ingress.partitions import EventPartitions, partition_of_key
+from headgate.ingress.partitions import partition_of_key
 from headgate.ingress.producers import produced
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate_api import limits
 from headgate_api.event.model import Event
 from tests.backend.contract import PARTITIONS
-from tests.backend.numbered_contract import NumberedContract, ids
+from tests.backend.kafka_front import Front, until_shared
+from tests.backend.numbered_contract import ONCE, NumberedContract, ids
 from tests.backend.stores import SETTLE_S_MAX, KafkaReader, deployed
 from tests.calls import Client, Refused, served
 from tests.ingress.test_publish_rpc import BROKER, names, opened, request, run, said
-from tests.support import eventually
+from tests.support import eventually, until
 
 pytestmark = pytest.mark.kafka
 
 
-class _Front:
-    def __init__(self, producers: FencedProducers, intake: EventPartitions) -> None:
-        self.producers = producers
-        self.partitions = intake
+class _Front(Front):
+    def __init__(self, config: KafkaConfig, others: list[Front]) -> None:
         self.brokers = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in (BROKER, "ns/other")}
-        self._is_stopped = False
+        super().__init__(config, uuid.uuid4().hex, others, self._windows)
 
-    async def stop_in_order(self) -> None:
-        if not self._is_stopped:
-            self._is_stopped = True
-            await self.producers.stop()
+    def _windows(self) -> dict[str, int]:
+        return {one.identity: one.rule.window_us for one in self.brokers.values() if one.rule.window_us}
+
+    async def serve_once(self) -> None:
+        self.brokers["ns/once"] = ONCE
+        await until_shared([self])
 
 
 class KafkaNumbered:
@@ -56,19 +59,19 @@ class KafkaNumbered:
     def __init__(self, kafka: Kafka) -> None:
         self.config = deployed(kafka, "events")
         self._admin = AdminClient({"bootstrap.servers": self.config.bootstrap})
+        self._fronts: list[Front] = []
 
     @contextlib.asynccontextmanager
     async def publishing(self) -> AsyncIterator[tuple[_Front, Client]]:
-        appender = KafkaAppender(self.config, uuid.uuid4().hex)
-        producers = FencedProducers(self.config)
-        front = _Front(producers, EventPartitions(appender, self.count))
-        rpc = PublishRpc(Intake(front.partitions, front.brokers.get), producers)
+        front = _Front(self.config, self._fronts)
+        self._fronts.append(front)
+        rpc = PublishRpc(Intake(front.partitions, front.brokers.get), front.producers)
         try:
             async with served(rpc.service()) as client:
                 yield front, client
         finally:
-            await appender.close()
-            await front.stop_in_order()
+            self._fronts.remove(front)
+            await front.close()
 
     def stored(self) -> list[list[StoredEvent]]:
         def are_closed() -> bool:
@@ -131,6 +134,7 @@ def test_what_a_stream_has_sent_and_not_committed_is_not_there(store: KafkaNumbe
     dead = NumberedWriter(store.config, f"{BROKER}/1", "p")
     events = [Event("1.0", f"e{n}", "/s", "t") for n in range(3)]
     records = records_of(Entries(f"{BROKER}/1", DEFAULT_RULE, events, produced("p", [0, 1, 2])))
+    assert dead._writer is not None
     dead._writer.send_records(("events", own, record) for record in records)
 
     async def work() -> None:
@@ -190,3 +194,159 @@ def test_a_front_has_so_many_streams_of_numbered_producers(
             await opened(client, "c")
 
     run(work())
+
+
+# --- brokers with a window: owners of partitions store numbers with their events ------------------
+
+
+def test_a_stream_at_another_front_ends_the_one_before_it_of_a_broker_with_a_window(store: KafkaNumbered) -> None:
+    async def work() -> None:
+        async with both(store) as ((_, first), (_, second)):
+            old, _ = await opened(first, "p", "ns/once")
+            await old.write(request(0, 10))
+            assert said(await old.read()) == (0, 9, 0)
+            new, following = await opened(second, "p", "ns/once")
+            assert following == 10
+            await old.write(request(10, 3))  # it does not know yet
+            with pytest.raises(Refused) as refused:
+                await old.rest()
+            assert (refused.value.status, refused.value.code) == (grpc.StatusCode.ABORTED, "producer-replaced")
+            await new.write(request(8, 4))
+            assert said(await new.read()) == (8, 11, 2)
+            back, following = await opened(first, "p", "ns/once")
+            assert following == 12
+            await back.write(request(12))
+            assert [said(message) for message in await back.rest()] == [(12, 12, 0)]
+
+    run(work())
+    assert sorted(name for each in ids(store) for name in each) == sorted(names(0, 13))
+
+
+@pytest.mark.parametrize("comes_between", [False, True])
+def test_an_older_stream_stores_nothing_once_a_new_one_is_told_its_number(
+    store: KafkaNumbered, comes_between: bool
+) -> None:
+    """Its producer may remember nothing: then an event with that number must not be the old stream's."""
+
+    async def work() -> None:
+        async with both(store) as ((one, first), (two, second)):
+            old, _ = await opened(first, "p", "ns/once")
+            await old.write(request(0, 10))
+            assert said(await old.read()) == (0, 9, 0)
+            one.held.clear()
+            await old.write(request(10, 10))
+            await until(lambda: one.waiting, "what goes to the other front is on its way")
+            if comes_between:
+                before = two.once.begin
+
+                async def begin(producing: FencedProducing) -> None:  # it has read the numbers
+                    stored = one.forwarded
+                    one.held.set()
+                    await until(lambda: one.forwarded > stored)
+                    await before(producing)
+
+                two.producers._begin = begin
+            new, _ = await opened(second, "p", "ns/once")
+            one.held.set()
+            await new.write(request(10, 10))
+            first_number, last, duplicates = said(await new.read())
+            assert (first_number, last) == (10, 19)
+            assert duplicates == 10 if comes_between else 0 < int(duplicates) < 10
+            with contextlib.suppress(Refused):
+                await old.rest()
+
+    run(work())
+    for found in ids(store):
+        numbers = [int(name[1:]) for name in found]
+        assert numbers == sorted({*numbers}), "in order, each once"
+    assert sum(map(len, ids(store))) == 20
+
+
+def test_a_stream_that_was_replaced_while_it_was_opened_is_not_opened(store: KafkaNumbered) -> None:
+    """Also where its front's clock is ahead, so that owners take it for the newer one."""
+
+    async def work() -> None:
+        async with both(store) as ((_, first), (two, second)):
+            begun, goes_on, before = asyncio.Event(), asyncio.Event(), two.once.begin
+
+            async def begin(producing: FencedProducing) -> None:
+                producing.stream += 3_600 * 10**9
+                begun.set()
+                await goes_on.wait()
+                await before(producing)
+
+            two.producers._begin = begin
+            opening = asyncio.create_task(opened(second, "p", "ns/once"))
+            await begun.wait()
+            new, _ = await opened(first, "p", "ns/once")
+            goes_on.set()
+            with pytest.raises(Refused) as refused:
+                await opening
+            assert (refused.value.status, refused.value.code) == (grpc.StatusCode.ABORTED, "producer-replaced")
+            await new.write(request(0, 10))
+            assert said(await new.read())[2] == "producer-numbers", "owners know the other one"
+            new, _ = await opened(first, "p", "ns/once")
+            await new.write(request(0, 10))
+            assert said(await new.read()) == (0, 9, 0)
+
+    run(work())
+    assert sorted(name for each in ids(store) for name in each) == sorted(names(0, 10))
+
+
+def test_an_owner_that_is_fenced_ends_the_stream_and_nothing_is_lost(store: KafkaNumbered) -> None:
+    async def work() -> None:
+        async with store.publishing() as (front, client):
+            await front.serve_once()
+            stream, _ = await opened(client, "p", "ns/once")
+            await stream.write(request(0, 10))
+            assert said(await stream.read()) == (0, 9, 0)
+            for partition in range(PARTITIONS):
+                other = WindowWriter(KafkaPartition(store.config, partition, "other"), front._windows, events_max=1_000)
+                await asyncio.to_thread(other.take)
+                await asyncio.to_thread(other.close)
+            await stream.write(request(10, 10))
+            refused = await stream.read()
+            assert said(refused) == (10, 19, "writer-fenced")
+            assert refused.refused.problem.retriable
+            stream, following = await opened(client, "p", "ns/once")
+            assert following == 10
+            await stream.write(request(5, 15))
+            assert said(await stream.read()) == (5, 19, 5)
+
+    run(work())
+    assert sorted(name for each in ids(store) for name in each) == sorted(names(0, 20))
+
+
+def test_a_stream_that_was_there_before_the_window_is_opened_anew(store: KafkaNumbered) -> None:
+    """Owners have not taken it for the newest one."""
+
+    async def work() -> None:
+        async with store.publishing() as (front, client):
+            front.brokers["ns/once"] = ServedBroker(ONCE.identity, DEFAULT_RULE)
+            stream, _ = await opened(client, "p", "ns/once")
+            await stream.write(request(0, 10))
+            assert said(await stream.read()) == (0, 9, 0)
+            await front.serve_once()
+            await stream.write(request(10, 10))
+            refused = await stream.read()
+            assert refused.refused.problem.retriable
+            stream, following = await opened(client, "p", "ns/once")
+            assert following == 10
+            await stream.write(request(10, 10))
+            assert said(await stream.read()) == (10, 19, 0)
+            front.brokers["ns/once"] = ServedBroker(ONCE.identity, DEFAULT_RULE)
+            await stream.write(request(20, 10))
+            assert said(await stream.read()) == (20, 29, 0), "without a window it goes on"
+
+    run(work())
+    assert sorted(name for each in ids(store) for name in each) == sorted(names(0, 30))
+
+
+@contextlib.asynccontextmanager
+async def both(store: KafkaNumbered) -> AsyncIterator[tuple[tuple[_Front, Client], tuple[_Front, Client]]]:
+    """Two fronts that each own a partition."""
+    async with store.publishing() as one, store.publishing() as two:
+        for front, _ in (one, two):
+            front.brokers["ns/once"] = ONCE
+        await until_shared([one[0], two[0]])
+        yield one, two

@@ -12,8 +12,6 @@ from clusters.kafka import Kafka
 from confluent_kafka import Producer
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.appender import FencedProducers, KafkaAppender
-from headgate.backend.kafka.once import NumberedWindowError, OnceAppender, WindowPartitions
 from headgate.backend.kafka.records import encode_record
 from headgate.backend.kafka.server_pass import KnownPasses, OwnPass
 from headgate.backend.kafka.window_writer import (
@@ -25,17 +23,15 @@ from headgate.backend.kafka.window_writer import (
     WriterFencedError,
 )
 from headgate.event.arrow import StoredEvent, from_batch_all, to_batch
-from headgate.ingress.encode import Entries
-from headgate.ingress.partitions import EventPartitions, Stored
-from headgate.ingress.producers import NumberedEntries, Producing
+from headgate.ingress.partitions import EventPartitions
 from headgate.log.group_commit import Sifted
 from headgate.log.writer import Encoded
-from headgate_api.errors import UnavailableError
 from tests.backend.contract import PARTITIONS
+from tests.backend.kafka_front import fronts, until_shared
 from tests.backend.once_contract import BROKER as ONCE
 from tests.backend.once_contract import WINDOWS, OnceContract, OnceStore, event
 from tests.backend.stores import KafkaReader, deployed
-from tests.support import eventually, until
+from tests.support import eventually
 
 pytestmark = pytest.mark.kafka
 BROKER, PLAIN = ONCE.identity, "shop/plain/u2"
@@ -166,9 +162,9 @@ class _Store:
 
     @asynccontextmanager
     async def front(self) -> AsyncIterator[EventPartitions]:
-        async with fronts(self._config, 1) as (front,):
-            await until(lambda: len(front.once._owned) == PARTITIONS)
-            yield front.partitions
+        async with fronts(self._config, 1) as every:
+            await until_shared(every)
+            yield every[0].partitions
 
     def stored(self) -> Mapping[tuple[int, int], tuple[str, str]]:
         found = dict[tuple[int, int], tuple[str, str]]()
@@ -190,57 +186,6 @@ class TestKafkaOnce(OnceContract):
 # --- fronts ---------------------------------------------------------------------------------------
 
 
-class Front:
-    """What a front stores once, without the process around it; `others` are asked as over HTTP."""
-
-    def __init__(self, config: KafkaConfig, name: str, others: list[Front]) -> None:
-        def made(number: int) -> WindowWriter:
-            return WindowWriter(KafkaPartition(config, number, name), lambda: WINDOWS, events_max=1_000)
-
-        self.once = WindowPartitions(PARTITIONS, made, lambda: WINDOWS, self._forward)
-        self.every = KafkaAppender(config, name)
-        self.appender = OnceAppender(self.every, self.once)
-        self.partitions = EventPartitions(self.appender, PARTITIONS)
-        self.forwarded = 0
-        self._others = others
-        self._sharing = asyncio.create_task(self.once.share(config, name, asyncio.Event()))
-
-    async def _forward(self, partition: int, chunk: Encoded) -> int | Sifted:
-        for other in self._others:
-            storing = other.once.store_here(partition, chunk, 1_000)
-            if storing is not None:
-                self.forwarded += 1
-                return await storing
-        raise UnavailableError("nobody has it")
-
-    async def publish(self, *ids: str) -> Stored:
-        """Until it is answered."""
-        while True:
-            try:
-                return await self.partitions.store(ONCE, [event(one) for one in ids], 100)
-            except UnavailableError:
-                await asyncio.sleep(0.1)
-
-    async def close(self) -> None:
-        self._sharing.cancel()
-        await asyncio.wait([self._sharing])
-        await self.once.close()
-        await self.appender.close()
-        await self.every.close()
-
-
-@asynccontextmanager
-async def fronts(config: KafkaConfig, count: int) -> AsyncIterator[list[Front]]:
-    every: list[Front] = []
-    for number in range(count):
-        every.append(Front(config, f"front-{number}", every))
-    try:
-        yield every
-    finally:
-        for one in every:
-            await one.close()
-
-
 def test_fronts_share_the_partitions_and_each_answers_for_all(config: KafkaConfig) -> None:
     async def run() -> None:
         async with fronts(config, 2) as (one, two):
@@ -255,11 +200,6 @@ def test_fronts_share_the_partitions_and_each_answers_for_all(config: KafkaConfi
             await asyncio.to_thread(eventually, lambda: len(found()) == 51)
             assert {id_: place for id_, place in found().items() if id_ in places} == places
             assert one.forwarded + two.forwarded > 0
-            numbered = NumberedEntries(Entries(BROKER, ONCE.rule, [event("n")]), 0)
-            producing = Producing(FencedProducers(config), BROKER, "p", {})
-            with pytest.raises(NumberedWindowError):
-                await one.appender.append_numbered(producing, {0: numbered}, 1)
-            assert isinstance(producing.chain.problem, NumberedWindowError), "nothing is stored behind it"
 
     def found() -> dict[str, tuple[int, int]]:
         return {

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from headgate.backend.config import KafkaConfig, SourceConfig
+from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka import client, source
 from headgate.backend.kafka.outbox_reader import OutboxMember
 from headgate.backend.kafka.outbox_records import OutboxState
 from headgate.backend.kafka.records import RecordError
 from headgate.backend.kafka.source import SourceReader
+from headgate.objects.kinds.specs import ServedBroker
+from tests.backend.source_member import no_owner, served, topics
 
 CONFIG = KafkaConfig(bootstrap="127.0.0.1:1")
 
@@ -80,11 +82,11 @@ def test_a_source_that_stops_begins_no_partition_any_more(monkeypatch: pytest.Mo
     monkeypatch.setattr(source, "FencedWriter", lambda *_: SimpleNamespace(close=lambda: None))
     stop = threading.Event()
 
-    def identity(_: str) -> str:
+    def last(path: str) -> ServedBroker:
         stop.set()
-        return "broker"
+        return served(path)
 
-    reader = SourceReader(CONFIG, SourceConfig(name="s", topics=("t",), broker="default/default"), "i", identity)
+    reader = SourceReader(CONFIG, topics("t"), "i", last, no_owner)
     reader.run(stop)
     (consumer,) = consumers
     assert consumer.asked == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka import appender
 from headgate.backend.kafka.appender import FencedProducers
 from headgate.backend.kafka.transactions import EventRecords
-from headgate.ingress.producers import NumberedEntries, ProducerReplacedError
+from headgate.ingress.producers import ProducerReplacedError
 from headgate_api.errors import OverloadedError, UnavailableError
 from tests.backend.contract import entries
 
@@ -33,7 +34,6 @@ class Writer:
     """One of them; the first takes its time."""
 
     def __init__(self, writers: Writers) -> None:
-        self.newest: dict[int, int] = {}
         self.is_closed = False
         self.stored: list[object] = []
         self.error: Exception | None = None
@@ -47,6 +47,9 @@ class Writer:
         if self.error is not None:
             raise self.error
         return [0] * len(submits)
+
+    def numbers(self) -> dict[int, tuple[int, int]]:
+        return {}
 
     def close(self) -> None:
         self.is_closed = True
@@ -106,7 +109,7 @@ def test_what_was_refused_ends_a_stream_and_is_not_tried_again(monkeypatch: pyte
         stream: Any = await producers.open("ns/b/1", "p")
 
         async def append(last: int) -> None:
-            await stream.append({3: NumberedEntries(entries(last), last)}, 100)
+            await stream.append({3: replace(entries(last), numbers=[stream.numbers(3, last)])}, 100)
 
         await append(7)
         [writer] = writers.made

@@ -22,11 +22,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headgate.backend.config import KafkaConfig, SourceConfig
 from headgate.backend.kafka.client import TopicConsumer
 from headgate.backend.kafka.source import OpenGates, SourceReader
+from headgate.objects.kinds.specs import ServedBroker
 from headgate_api.errors import HeadgateError
 from headgate_api.event.model import Event
 from tests.backend.contract import BROKER, PARTITIONS
 from tests.backend.scan_contract import known
-from tests.backend.source_member import identity, topics
+from tests.backend.source_member import no_owner, served, topics
 from tests.backend.stores import KafkaStore, deployed
 from tests.support import eventually
 
@@ -174,7 +175,7 @@ def test_each_record_is_admitted_or_refused_once_whatever_is_killed(store: Kafka
 def run(store: KafkaStore, source: SourceConfig, written: Written, numbers: range) -> None:
     """Runs a source beside a producer until it has admitted each of these events."""
     stop = threading.Event()
-    reader = SourceReader(store.config, source, "one", identity)
+    reader = SourceReader(store.config, source, "one", served, no_owner)
     running = threading.Thread(target=reader.run, args=(stop,))
     running.start()
     written.write(numbers, random.Random(1))
@@ -192,7 +193,7 @@ def test_order_is_kept_and_what_was_there_before_may_be_left_out(store: KafkaSto
     written.write(range(20), random.Random(1))
     late = topics(topic, "latest")
     stop, joined = threading.Event(), threading.Event()
-    reader = SourceReader(store.config, late, "one", identity, lambda _a, _r: joined.set())
+    reader = SourceReader(store.config, late, "one", served, no_owner, lambda _a, _r: joined.set())
     running = threading.Thread(target=reader.run, args=(stop,))
     running.start()
     number = 100
@@ -218,20 +219,20 @@ def test_records_wait_while_there_is_no_broker_and_go_to_the_one_that_is_there(s
     written = Written(store.config.bootstrap, topic)
     written.write(range(10), random.Random(1))
     stop, done, seen = threading.Event(), threading.Event(), []
-    brokers: dict[str, str] = {}
+    brokers: dict[str, ServedBroker] = {}
 
     def take(admitted: int, refused: int) -> None:
         seen.append(admitted + refused)
         done.set()
 
-    reader = SourceReader(store.config, topics(topic), "one", brokers.get, take)
+    reader = SourceReader(store.config, topics(topic), "one", brokers.get, no_owner, take)
     running = threading.Thread(target=reader.run, args=(stop,))
     running.start()
     while not reader.problem:
         time.sleep(0.01)
     assert reader.problem == "source s1: there is no broker default/default"
     assert not seen
-    brokers["default/default"] = BROKER
+    brokers["default/default"] = served(BROKER)
     assert done.wait(60)
     assert not reader.problem
     stop.set()
@@ -268,7 +269,7 @@ def test_over_its_quota_a_source_waits_and_what_a_policy_refuses_is_kept_with_th
         if seen.total() >= 50 + len(written.hostile):
             done.set()
 
-    reader = SourceReader(store.config, topics(topic), "one", identity, take, gate)
+    reader = SourceReader(store.config, topics(topic), "one", served, no_owner, take, gate)
     running = threading.Thread(target=reader.run, args=(stop,))
     running.start()
     eventually(lambda: "has exceeded its quota" in reader.problem)

@@ -10,9 +10,10 @@ from headgate.backend.kafka.records import decode_stored
 from headgate.backend.kafka.source import AdmittedRecord, ForeignRecord, RefusedRecord, admit
 from headgate.event.kafka import Header
 from headgate.ingress.partitions import partition_of_key
+from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate_api.limits import EVENT_BYTES_MAX, KAFKA_RECORD_BYTES_MAX
 
-BROKER = "ns/b/1"
+BROKER = ServedBroker("ns/b/1", DEFAULT_RULE)
 NEEDED: list[Header] = [("ce_specversion", b"1.0"), ("ce_id", b"1"), ("ce_source", b"/s"), ("ce_type", b"t")]
 JSON: Header = ("content-type", b"application/json")
 
@@ -43,7 +44,7 @@ def test_binary_and_structured_mode_become_the_same_event() -> None:
         foreign([("content-type", b"application/cloudevents+json; charset=utf-8")], json.dumps(structured).encode())
     )
     events = [decode_stored(each.record.headers, each.record.value)[0] for each in (one, other)]
-    assert events[0].broker == BROKER
+    assert events[0].broker == BROKER.identity
     assert (events[0].event.data, json.loads(events[1].event.data or b"")) == (b'{"a":1}', {"a": 1})
     assert events[0].event.id == events[1].event.id == "1"
 
@@ -80,7 +81,7 @@ def test_what_is_no_event_is_refused_with_the_reason(
     assert reason in found.reason
     named = dict(found.record.headers)
     assert (named["headgate_topic"], named["headgate_partition"], named["headgate_offset"]) == (b"orders", b"3", b"7")
-    assert (named["headgate_broker"], named["headgate_reason"].decode()) == (BROKER.encode(), found.reason)
+    assert (named["headgate_broker"], named["headgate_reason"].decode()) == (BROKER.identity.encode(), found.reason)
     assert (found.record.key, found.record.value) == (b"k", value)
     assert named.get("headgate_dropped") == (b"headers" if headers is None else None)
     kept = [(name, raw or b"") for name, raw in headers or []]

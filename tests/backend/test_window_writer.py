@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from unittest.mock import Mock
 
 import pytest
 
 from headgate.backend.kafka.window_writer import PartitionGoesError, StoredName, WindowWriter
 from headgate.event.arrow import StoredEvent, to_batch
+from headgate.ingress.producers import NumbersMovedError
 from headgate.log.group_commit import Sifted
-from headgate.log.writer import Encoded
+from headgate.log.writer import Encoded, Numbers
 from headgate_api.errors import UnavailableError
 from headgate_api.event.model import Event
-from tests.simulation.once_world import BROKER, WINDOW_US, WINDOWS, Partition, World
+from tests.simulation.once_world import BROKER, WINDOW_US, WINDOWS, Partition, Transaction, World
 
 
 @pytest.fixture
@@ -24,9 +25,9 @@ def world() -> World:
     return found
 
 
-def was_there(writer: WindowWriter, *ids: str) -> list[bool]:
+def was_there(writer: WindowWriter, *ids: str, numbers: Sequence[Numbers] = ()) -> list[bool]:
     rows = [StoredEvent(BROKER, Event("1.0", one, "/s", "t")) for one in ids]
-    found = writer.append(Encoded(to_batch(rows), ["" for _ in ids], windows=WINDOWS))
+    found = writer.append(Encoded(to_batch(rows), ["" for _ in ids], windows=WINDOWS, numbers=numbers))
     assert isinstance(found, Sifted)
     return list(found.was_there)
 
@@ -96,3 +97,48 @@ def test_a_look_that_fails_goes_on_where_it_was(world: World) -> None:
     writer.stop()
     with pytest.raises(PartitionGoesError):
         was_there(writer, "b")
+
+
+def numbers(after: int, last: int, stream: int = 1, producer: str = "p") -> Numbers:
+    return Numbers(BROKER, producer, stream, after, last)
+
+
+def test_numbers_are_stored_with_their_events_and_also_without_any_that_is_new(world: World) -> None:
+    writer = made(Partition(world), world)
+    was_there(writer, "x", numbers=[numbers(-1, -1)])
+    assert was_there(writer, "a", "b", numbers=[numbers(-1, 1)]) == [False, False]
+    assert world.newest("p") == (1, 1)
+    assert was_there(writer, "b", "a", numbers=[numbers(1, 3)]) == [True, True]
+    assert world.newest("p") == (3, 1)
+    assert was_there(made(Partition(world), world), "b", "c", numbers=[numbers(3, 5)]) == [True, False]
+
+
+def test_of_a_chunk_in_which_numbers_do_not_follow_nothing_is_stored(world: World) -> None:
+    """Group commit tries each submit alone then."""
+    writer = made(Partition(world), world)
+    was_there(writer, "x", numbers=[numbers(-1, -1), numbers(-1, 0), numbers(0, 2), numbers(-1, -1, producer="q")])
+    for wrong in (
+        [numbers(1, 3)],
+        [numbers(2, 3, stream=0)],
+        [numbers(2, 3, stream=2)],
+        [numbers(1, 1, stream=2)],
+        [numbers(2, 2, stream=0)],
+        [numbers(2, 3), numbers(2, 4)],
+        [numbers(2, 2, stream=2), numbers(2, 3)],
+        [numbers(-1, 0, producer="q"), numbers(-1, 0, producer="r")],
+    ):
+        with pytest.raises(NumbersMovedError):
+            was_there(writer, "y", numbers=wrong)
+    assert was_there(writer, "y", numbers=[numbers(2, 2, stream=2), numbers(2, 3, stream=2)]) == [False]
+    assert world.newest("p") == (3, 2)
+
+
+def test_numbers_that_others_have_stored_are_looked_for(world: World) -> None:
+    """Fronts that do not know of a window store them without an owner."""
+    writer = made(Partition(world), world)
+    was_there(writer, "x", numbers=[numbers(-1, -1), numbers(-1, 0)])
+    written = Transaction(is_open=False, is_committed=True)
+    world.numbers["p"].append((written, 7, 0))
+    with pytest.raises(NumbersMovedError):
+        was_there(writer, "y", numbers=[numbers(7, 8)])
+    assert was_there(writer, "y", numbers=[numbers(7, 7), numbers(7, 8)]) == [False]

@@ -10,7 +10,6 @@ from headgate.event.arrow import StoredEvent
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.partitions import Partitions
-from headgate.ingress.producers import NumberedEntries
 from headgate.log.group_commit import SubmitChain
 from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.shares import PlacesTakenError
@@ -176,7 +175,7 @@ def test_a_namespace_that_floods_a_partition_leaves_room_for_others(count, size_
         with pytest.raises(PlacesTakenError, match=r"'loud'.*COMMIT_QUEUE_EVENTS_MAX"):
             await refused
         producing = SimpleNamespace(broker="loud/b/uid", chain=SubmitChain())
-        numbered = {0: NumberedEntries(Entries("loud/b/uid", DEFAULT_RULE, chunk), count)}
+        numbered = {0: Entries("loud/b/uid", DEFAULT_RULE, chunk)}
         with pytest.raises(PlacesTakenError):
             await partitions._appender.append_numbered(producing, numbered, size_bytes)
         assert producing.chain.problem is not None, "nothing is stored behind it"

@@ -20,6 +20,7 @@ from headgate.auth.context import current_user
 from headgate.auth.user import ANONYMOUS_NAME, authenticated
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.ingress import publish_rpc
+from headgate.ingress.deduplication import DeduplicatingWriter
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
@@ -48,13 +49,18 @@ BAD_EVENT.id = ""
 class Log:
     """A log on disk and the service that publishes into it; opened again it is what a restart finds."""
 
-    def __init__(self, directory: Path, partitions: int = 1, files: Any = None, tracing: Any = None) -> None:
+    def __init__(
+        self, directory: Path, partitions: int = 1, files: Any = None, tracing: Any = None, windows: Any = None
+    ) -> None:
         self.directory = directory
         self.writers = [
             PartitionWriter(Partition(directory / str(number), "stop"), EVENT_SCHEMA, files=files)
             for number in range(partitions)
         ]
-        self.commits = [event_commit(writer) for writer in self.writers]
+        once = [DeduplicatingWriter(writer) for writer in self.writers]
+        for one, writer in zip(once, self.writers, strict=True):
+            one.recover(writer.partition, windows or {})
+        self.commits = [event_commit(one) for one in once]
         self.partitions = Partitions(self.commits)
         self.brokers = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in (BROKER, "ns/other")}
         self.producers = Producers(LogDirectory(directory, "stop"))

@@ -221,14 +221,6 @@ def test_close_stores_what_waits_and_refuses_the_rest():
     asyncio.run(run())
 
 
-def test_empty_submit_is_a_mistake():
-    async def run():
-        with pytest.raises(ValueError, match="at least one"):
-            await make(Gate()).enqueue([], 0)
-
-    asyncio.run(run())
-
-
 def test_many_submitters_on_a_real_log(tmp_path):
     async def run():
         files = FaultyFiles()

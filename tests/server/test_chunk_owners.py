@@ -16,8 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.event.arrow import StoredEvent, from_batch_all, to_batch
 from headgate.ingress.front_link import FrontUnavailableError
+from headgate.ingress.producers import NumbersMovedError
 from headgate.log.group_commit import Sifted
-from headgate.log.writer import Encoded
+from headgate.log.writer import Encoded, Numbers
 from headgate.server.peers import chunk_owners, partition_owners
 from headgate.server.peers.chunk_owners import (
     PASS,
@@ -35,12 +36,13 @@ from headgate_api.limits import SERVER_PASS_CHECKS_MAX
 from tests.certificates import Authority
 
 WINDOWS = {"shop/once/u1": 60_000_000}
+NUMBERS = [Numbers("shop/once/u1", "p", 1 << 61, -1, (1 << 64) - 2)]
 ANSWER = Sifted([7, 3], [False, True])
 
 
 def chunk(*ids: str) -> Encoded:
     rows = [StoredEvent("shop/once/u1", Event("1.0", one, "/s", "t")) for one in ids]
-    return Encoded(to_batch(rows), ["v" for _ in ids], windows=WINDOWS, sizes={"shop": 5})
+    return Encoded(to_batch(rows), ["v" for _ in ids], windows=WINDOWS, sizes={"shop": 5}, numbers=NUMBERS)
 
 
 async def nothing(_: Scope, __: Receive, send: Send) -> None:
@@ -106,7 +108,7 @@ class World:
     async def store(self, front: str, partition: int, given: Encoded) -> Sifted:
         if self.error is not None:
             raise self.error
-        assert (given.windows, given.sizes) == (WINDOWS, {"shop": 5})
+        assert (given.windows, given.sizes, given.numbers) == (WINDOWS, {"shop": 5}, NUMBERS)
         self.stored.append((front, partition, [row.event.id for row in from_batch_all(given.batch)]))
         return ANSWER
 
@@ -185,6 +187,7 @@ def test_a_server_shows_its_own_certificate_where_clients_must_have_one(tmp_path
     [
         (TooLargeError("too large"), TooLargeError),
         (OverloadedError("too many"), OverloadedError),
+        (NumbersMovedError("another stream"), NumbersMovedError),
         (UnavailableError("no Kafka"), FrontUnavailableError),
     ],
 )

@@ -12,7 +12,7 @@ import time
 import urllib.request
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headgate.backend.config import ClusterConfig, SourceConfig, SparkConfig
 from headgate.backend.kafka.topics import Admin
 from headgate.testing.server import Object, Server, condition, parts_of
-from headgate_api.errors import HeadgateError
 from headgate_api.event.model import Event
 from headgate_client.sync import Client
 from tests.backend.contract import PARTITIONS
@@ -73,11 +72,13 @@ class Deployment:
         Admin(config).create_missing()
         file = folder / "headgate.yaml"
         spark = SparkConfig(master=f"local[{2 * PARTITIONS}]")
-        self.topic = f"{config.topic_prefix}orders"
+        self.topic, self.repeats = f"{config.topic_prefix}orders", f"{config.topic_prefix}repeats"
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        admin.create_topics([NewTopic(self.topic, 2, 1)])[self.topic].result()
+        for made in admin.create_topics([NewTopic(topic, 2, 1) for topic in (self.topic, self.repeats)]).values():
+            made.result()
         source = SourceConfig(name="orders", topics=(self.topic,), broker="default/default", initial="earliest")
-        whole = ClusterConfig(kafka=config, spark=spark, sources=(source,))
+        once = SourceConfig(name="repeats", topics=(self.repeats,), broker="default/once", initial="earliest")
+        whole = ClusterConfig(kafka=config, spark=spark, sources=(source, once))
         file.write_text(whole.model_dump_json())  # JSON is YAML
         self.kafka = kafka
         self.log = folder / "server.log"
@@ -111,24 +112,27 @@ class Deployment:
 
     def produce(self, numbers: range) -> None:
         """Writes events to the source's topic, as any program with a client of Kafka does."""
+        kinds = {number: "odd" if number % 2 else "even" for number in numbers}
+        self._write(self.topic, [(str(number), "/orders", kind, {"n": number}) for number, kind in kinds.items()])
+        self.accepted += numbers
+
+    def repeat(self, *ids: str) -> None:
+        """Writes events of the broker `once` to the topic of its source, each twice."""
+        self._write(self.repeats, [(one, "/s", "t", {}) for one in ids for _ in range(2)])
+
+    def _write(self, topic: str, events: Sequence[tuple[str, str, str, object]]) -> None:
+        """Events by id, source, type and data."""
         failures: list[object] = []
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
         told = lambda error, _: failures.append(error) if error is not None else None  # noqa: E731
-        for number in numbers:
-            needed = {
-                "specversion": "1.0",
-                "id": str(number),
-                "source": "/orders",
-                "type": "odd" if number % 2 else "even",
-            }
-            headers: dict[str, str | bytes | None] = {f"ce_{name}": value.encode() for name, value in needed.items()}
-            value = json.dumps({"n": number}).encode()
-            producer.produce(
-                self.topic, value, headers=headers | {"content-type": b"application/json"}, on_delivery=told
+        for *needed, data in events:
+            names = ("ce_specversion", "ce_id", "ce_source", "ce_type", "content-type")
+            headers: dict[str, str | bytes | None] = dict(
+                zip(names, ("1.0", *map(str, needed), "application/json"), strict=True)
             )
+            producer.produce(topic, json.dumps(data).encode(), headers=headers, on_delivery=told)
         assert producer.flush(30) == 0
         assert not failures
-        self.accepted += numbers
 
     def missing(self) -> dict[str, set[int]]:
         """Which events each trigger lacks."""
@@ -453,12 +457,19 @@ def repeats_are_known_by_every_server(deployment: Deployment) -> None:
     assert (batch.status, batch.duplicates, batch.position) == (202, 6, None)
     with Client(server.grpc) as client:
         client.publish("once", [Event("1.0", one, "/s", "t") for one in (*ids[5:], "once-newer")])
-        with pytest.raises(HeadgateError, match="numbered"), client.producer("once", name="p") as producer:
-            producer.send(Event("1.0", "once-numbered", "/s", "t"))
-    os.kill(parts_of(server.pid)["front-0"], signal.SIGKILL)
+    deployment.repeat(*ids, "once-read")
+    numbered = [f"once-numbered-{number}" for number in range(300)]
+    with Client(server.grpc) as client, client.producer("once", name="p") as producer:
+        for number, one in enumerate([*ids, *numbered]):
+            producer.send(Event("1.0", one, "/s", "t"))
+            if number in (100, 200):
+                os.kill(parts_of((server if number == 100 else other).pid)["front-0"], signal.SIGKILL)
+                deployment.repeat(*ids, "once-read", f"once-read-{number}")
     for each in (other, server):
         assert {one: until_accepted(each, one) for one in ids} == places
-    assert stored(server).keys() == {*ids, "once-new", "once-newer"}
+    expected = {*ids, *numbered, "once-new", "once-newer", "once-read", "once-read-100", "once-read-200"}
+    eventually(lambda: stored(server).keys() >= expected, lambda: expected - stored(server).keys())
+    assert stored(server).keys() == expected
 
 
 def an_owner_that_stood_still_stores_nothing_again(deployment: Deployment) -> None:

@@ -19,8 +19,10 @@ from pathlib import Path
 
 import pytest
 from clusters.kafka import Kafka
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.backend.config import ClusterConfig
+from headgate.backend.config import ClusterConfig, SourceConfig
 from headgate.backend.kafka.topics import Admin
 from headgate.testing.server import ApiError, Server, condition, parts_of
 from headgate_api.event.model import Event
@@ -140,10 +142,19 @@ def is_accepted(server: Server, one: str) -> bool:
 @pytest.mark.kafka
 @pytest.mark.slow
 def test_servers_on_kafka_pass_on_what_clients_with_certificates_send(kafka: Kafka, tmp_path: Path) -> None:
-    """Where every client must have one: a server shows its own, and judges for the other one."""
+    """Where every client must have one: a server shows its own, and judges for the other one. So does a source's."""
     config = kafka_config(kafka.bootstrap, f"p{time.monotonic_ns()}.")
     Admin(config).create_missing()
-    (tmp_path / "headgate.yaml").write_text(ClusterConfig(kafka=config).model_dump_json())  # JSON is YAML
+    topic = f"{config.topic_prefix}orders"
+    source = SourceConfig(name="orders", topics=(topic,), broker="default/once", initial="earliest")
+    (tmp_path / "headgate.yaml").write_text(ClusterConfig(kafka=config, sources=(source,)).model_dump_json())
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for name in (*IDS[:5], "read", "read"):
+        needed = {"ce_specversion": b"1.0", "ce_id": name.encode(), "ce_source": b"/s", "ce_type": b"t"}
+        producer.produce(topic, b"x", headers=list(needed.items()))
+    assert producer.flush(30) == 0
     authority = Authority(tmp_path)
     own, client = authority.issue("server", ("127.0.0.1",)), authority.issue("ada", groups=("system:masters",))
     given = {
@@ -157,7 +168,7 @@ def test_servers_on_kafka_pass_on_what_clients_with_certificates_send(kafka: Kaf
     secure, log = authority.context(client), tmp_path / "server.log"
     servers = [
         Server(tmp_path / role, arguments=(*arguments, "--role", role), secure=secure, log=log)
-        for role in ("control,front", "front")
+        for role in ("control,front,reader", "front")
     ]
     with servers[0] as one, servers[1] as two:
         one.create("brokers", "default", "once", {"deduplication": {"window": "PT10M"}})
@@ -168,10 +179,25 @@ def test_servers_on_kafka_pass_on_what_clients_with_certificates_send(kafka: Kaf
             except OSError:
                 return None
 
+        def found() -> Counter[str]:
+            asked = urllib.request.Request(
+                f"{one.url}/default/once/events?from=earliest&limit=1000",
+                headers={"accept": "application/cloudevents-batch+json"},
+            )
+            with urllib.request.urlopen(asked, timeout=30, context=secure) as answer:
+                return Counter(event["id"] for event in json.loads(answer.read()))
+
         first = {one_id: eventually(lambda id_=one_id: answered(one, id_)) for one_id in IDS}
         again = {one_id: eventually(lambda id_=one_id: answered(two, id_)) for one_id in IDS}
         assert {id_: answer.position for id_, answer in first.items()} == {
             id_: answer.position for id_, answer in again.items()
         }
         assert {answer.duplicates for answer in again.values()} == {1}
+        reading = Server(tmp_path / "source", arguments=(*arguments, "--role", "source"), log=log)
+        reading.start(wait=False)
+        try:
+            eventually(lambda: len(found()) > len(IDS), lambda: log.read_text()[-3_000:])
+        finally:
+            reading.kill()
+        assert found() == Counter([*IDS, "read"])
     assert "pass-refused" not in log.read_text()

@@ -18,7 +18,7 @@ from headgate.log.errors import CorruptChunkError
 from headgate.log.format import Codec
 from headgate.log.group_commit import Appender, ChunkCommit
 from headgate.log.reader import PartitionReader
-from headgate.log.writer import Encoded
+from headgate.log.writer import Encoded, Numbers
 from headgate.objects.kinds.specs import LogRule
 from headgate_api.event.http import canonical
 from headgate_api.event.model import Event, EventColumns
@@ -35,6 +35,7 @@ class Entries:
     events: Sequence[Event]  # at least one
     produced: Sequence[str] = ()  # of that column, for each event, where their producer numbers them
     size_bytes: int = 0  # what they count in the namespace's quota of stored bytes
+    numbers: Sequence[Numbers] = ()  # of its producer, where that numbers them
 
     def __len__(self) -> int:
         return len(self.events)
@@ -68,14 +69,17 @@ def encode(groups: Sequence[Entries | Forwarded]) -> Encoded:
     also: list[str | None] = []
     sizes: defaultdict[str, int] = defaultdict(int)
     windows: dict[str, int] = {}
+    numbers: list[Numbers] = []
     for each in groups:
         if isinstance(each, Entries):
             _add_values(each, values, also)
             sizes[namespace_of(each.broker)] += each.size_bytes
             if each.rule.window_us:
                 windows[each.broker] = each.rule.window_us
+            numbers += each.numbers
         else:
             windows |= each.chunk.windows
+            numbers += each.chunk.numbers
             values += each.chunk.filter_values
             also += each.chunk.also
             for namespace, size_bytes in each.chunk.sizes.items():
@@ -90,6 +94,7 @@ def encode(groups: Sequence[Entries | Forwarded]) -> Encoded:
         codec=max(rule.codec or Codec.NONE for rule in rules),
         sizes=sizes,
         windows=windows,
+        numbers=numbers,
     )
 
 

@@ -31,7 +31,7 @@ from headgate.ingress.producers import Producers
 from headgate.log.errors import LogUnavailableError
 from headgate.log.format import Codec
 from headgate.log.group_commit import ChunkCommit, Sifted
-from headgate.log.writer import Encoded
+from headgate.log.writer import Encoded, Numbers
 from headgate_api.errors import HeadgateError
 from headgate_api.limits import FRONT_LINK_BYTES_MAX, FRONT_LINK_S_MAX
 
@@ -51,6 +51,7 @@ class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
     codec: Codec | None
     sizes: dict[str, int] = {}
     windows: dict[str, int] = {}
+    numbers: list[Numbers] = []
 
 
 class AskProducer(msgspec.Struct, array_like=True, tag=1, frozen=True):
@@ -84,6 +85,7 @@ def append_chunk(chunk: Encoded, partition: int, front: int = 0, epoch: int = 0)
         chunk.codec,
         dict(chunk.sizes),
         dict(chunk.windows),
+        list(chunk.numbers),
     )
 
 
@@ -97,6 +99,7 @@ def chunk_of(message: AppendChunk, body: bytes) -> Encoded:
         codec=message.codec,
         sizes=message.sizes,
         windows=message.windows,
+        numbers=message.numbers,
     )
 
 

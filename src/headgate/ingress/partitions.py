@@ -18,7 +18,7 @@ import xxhash
 
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
-from headgate.ingress.producers import NumberedEntries, Producing, produced
+from headgate.ingress.producers import Producing, produced
 from headgate.log.group_commit import Sifted, SubmitChain
 from headgate.objects.kinds.specs import LogRule, ServedBroker
 from headgate.shares import FairPlaces
@@ -56,10 +56,10 @@ class EventAppender(Protocol):
         broker with a window, which knows them when they come again.
         """
 
-    async def append_numbered(
-        self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int
-    ) -> None:
+    async def append_numbered(self, producing: Producing, parts: Mapping[int, Entries], size_bytes: int) -> int:
         """Stores events of a producer that numbers them, which are not stored yet; returns when all are durable.
+
+        They have `numbers`. Returns how many of them a broker with a window had, with other numbers or none.
 
         Nothing is waited for before they are enqueued. What fails ends the stream's chain: nothing is stored behind it.
         Raises as `append` does, and ProducerReplacedError, with nothing stored, where the producer has another stream.
@@ -146,24 +146,21 @@ class PartitionedAppender:
             for (partition, entries), stored in zip(parts.items(), every, strict=True)
         }
 
-    async def append_numbered(
-        self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int
-    ) -> None:
+    async def append_numbered(self, producing: Producing, parts: Mapping[int, Entries], size_bytes: int) -> int:
         under_way = []
-        total = sum(len(part.entries) for part in parts.values())
+        total = sum(map(len, parts.values()))
         with ExitStack() as stack:
             try:
-                self._enter(stack, {index: part.entries for index, part in parts.items()}, size_bytes, total)
+                self._enter(stack, parts, size_bytes, total)
             except HeadgateError as error:
                 producing.chain.end(error)
                 raise
             for index, part in parts.items():
-                share_bytes = size_bytes * len(part.entries) // total
-                commit = self._commits[index]
-                done = asyncio.ensure_future(commit.enqueue(part.entries, share_bytes, producing.chain))
-                producing.submitted(index, part.last, done)
+                share_bytes = size_bytes * len(part) // total
+                done = asyncio.ensure_future(self._commits[index].enqueue(part, share_bytes, producing.chain))
+                producing.submitted(index, part.numbers[-1].last, done)
                 under_way.append(done)
-            await all_stored(under_way)
+            return sum(sum(one.was_there) for one in await all_stored(under_way) if isinstance(one, Sifted))
 
     def _enter(self, stack: ExitStack, parts: Mapping[int, Entries], size_bytes: int, total: int) -> None:
         """All parts wait until the stack is left, or none does."""
@@ -196,6 +193,14 @@ NEW: Final = Stored()
 def partition_of_key(key: str | bytes, count: int) -> int:
     """The partition of a key: XXH64 of its UTF-8 bytes, modulo the number of partitions."""
     return xxhash.xxh64_intdigest(key.encode() if isinstance(key, str) else key) % count
+
+
+def key_of(rule: LogRule, event: Event) -> str | None:
+    """The key that decides an event's partition; None when it may go to any."""
+    key = event.extensions.get("partitionkey")
+    if key is not None and key != "":
+        return canonical(key)
+    return f"{event.source}\0{event.id}" if rule.window_us else None
 
 
 class EventPartitions:
@@ -254,22 +259,21 @@ class EventPartitions:
                 numbers.append(number)
                 part.append(event)
         parts = {
-            index: NumberedEntries(
-                Entries(
-                    producing.broker,
-                    rule,
-                    part,
-                    produced(producing.producer, numbers),
-                    size_bytes * len(part) // len(events),
-                ),
-                numbers[-1],
+            index: Entries(
+                producing.broker,
+                rule,
+                part,
+                produced(producing.producer, numbers),
+                size_bytes * len(part) // len(events),
+                [producing.numbers(index, numbers[-1])],
             )
             for index, (numbers, part) in wanted.items()
         }
-        count = sum(len(part.entries) for part in parts.values())
+        count = sum(map(len, parts.values()))
+        before = len(events) - count
         if parts:
-            await self._appender.append_numbered(producing, parts, size_bytes * count // len(events))
-        return len(events) - count
+            before += await self._appender.append_numbered(producing, parts, size_bytes * count // len(events))
+        return before
 
     def _split(self, rule: LogRule, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
         """Events by partition, in order; those that may go to any stay together in the one whose turn it is."""
@@ -284,10 +288,8 @@ class EventPartitions:
 
     def _index(self, rule: LogRule, event: Event) -> int | None:
         """The partition of an event, None when it may go to any."""
-        key = event.extensions.get("partitionkey")
-        if key is not None and key != "":
-            return self.of_key(canonical(key))
-        return self.of_key(f"{event.source}\0{event.id}") if rule.window_us else None
+        key = key_of(rule, event)
+        return None if key is None else self.of_key(key)
 
     def _in_turn(self, events: int) -> int:
         """The partition of a request whose events have no key."""

@@ -25,14 +25,14 @@ import msgspec
 import pyarrow as pa
 import structlog
 
-from headgate.ingress.encode import Entries
 from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, replace_file
 from headgate.log.group_commit import SubmitChain
 from headgate.log.reader import PartitionReader
+from headgate.log.writer import Numbers
 from headgate.shares import Shares
-from headgate_api.errors import ConflictError, InvalidInputError
+from headgate_api.errors import ConflictError, HeadgateError, InvalidInputError
 from headgate_api.event.names import namespace_of
 from headgate_api.limits import PRODUCER_CHARS_MAX, PRODUCERS_MAX, PRODUCERS_POLL_S, PRODUCERS_SNAPSHOT_EVENTS
 
@@ -54,6 +54,14 @@ class ProducerReplacedError(ConflictError):
     code = "producer-replaced"
 
 
+class NumbersMovedError(HeadgateError):
+    """A partition has other numbers of a producer than its stream knows, of one before it or behind it."""
+
+    code = "producer-numbers"
+    retriable = True
+    http_status = 409
+
+
 class ProducerStreams(Protocol):
     """The streams of numbered producers: of the log (`Producers`), or of Kafka (`backend/kafka/appender.py`).
 
@@ -73,14 +81,6 @@ class ProducerStreams(Protocol):
         """What a stream has submitted is stored, or will not be."""
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedEntries:
-    """Events of a numbered producer for one partition. `last` is the number of the last one."""
-
-    entries: Entries
-    last: int
-
-
 @dataclass(eq=False)
 class Producing:
     """One stream of a producer; made by `ProducerStreams.open`.
@@ -96,6 +96,8 @@ class Producing:
     chain: SubmitChain = field(default_factory=SubmitChain)  # everything that the stream submits is in it
     replaced: asyncio.Event = field(default_factory=asyncio.Event)  # set when another stream has taken its place
     under_way: set[asyncio.Future[Any]] = field(default_factory=set)  # submitted, and not known to be stored or not
+    sent: dict[int, int] = field(default_factory=dict)  # the newest number submitted, by partition
+    stream: int = 0  # where streams are told apart by those who store, a larger one than those before it
     closed: bool = False
 
     @property
@@ -106,8 +108,17 @@ class Producing:
     def is_stored(self, partition: int, number: int) -> bool:
         return number <= self.newest.get(partition, -1)
 
+    def numbers(self, partition: int, last: int) -> Numbers:
+        """Those of the next events that go to a partition."""
+        return Numbers(self.broker, self.producer, self.stream, self.before(partition), last)
+
+    def before(self, partition: int) -> int:
+        """The number that the next events of a partition follow; -1 for none."""
+        return max(self.newest.get(partition, -1), self.sent.get(partition, -1))
+
     def submitted(self, partition: int, number: int, done: asyncio.Future[Any]) -> None:
         """Events up to this number are on their way to a partition; at once after they were enqueued."""
+        self.sent[partition] = number
         self.under_way.add(done)
         done.add_done_callback(lambda _: self.owner.settle(self, partition, number, done))
 

@@ -145,11 +145,9 @@ class GroupCommit(Generic[T, R]):
         stored one before it in its chain; nothing was stored then. Else with what `store` has raised, for this submit
         alone.
 
-        At least one item, none changed until they are stored. Cancelled before its group is begun, a submit stores
+        No item is changed until they are stored. Cancelled before its group is begun, a submit stores
         nothing; later, it stores all.
         """
-        if not len(items):
-            raise ValueError("a submit has at least one item")
         loop = asyncio.get_running_loop()
         submit = _Submit(items, size_bytes, chain, loop.create_future())
         try:

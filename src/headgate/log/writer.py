@@ -45,6 +45,25 @@ def wall_clock_us() -> int:
 _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
+class Numbers(NamedTuple):
+    """Which events of a producer that numbers them a submit has for one partition, for owners on Kafka.
+
+    Those above `after`, the newest one that is there as far as the producer's `stream` knows, up to `last`. Where both
+    are the same, the stream begins: from then on the partition takes nothing of those before it, of smaller numbers.
+    """
+
+    broker: str
+    producer: str
+    stream: int
+    after: int
+    last: int
+
+    def follow(self, newest: int, stream: int) -> bool:
+        """Whether they come next where a stream has stored the newest number."""
+        begins = self.last == self.after and self.stream > stream
+        return self.after == newest and (self.stream == stream or begins)
+
+
 class Encoded(NamedTuple):
     """A chunk to be written: at least one record, of the writer's schema."""
 
@@ -56,6 +75,7 @@ class Encoded(NamedTuple):
     codec: Codec | None = None
     sizes: Mapping[str, int] = _NONE  # about the records' bytes, by whose they are: whoever counts them says that
     windows: Mapping[str, int] = _NONE  # by broker, within how many microseconds an event is stored once
+    numbers: Sequence[Numbers] = ()  # of numbered producers, in order
 
 
 class PartitionWriter:

@@ -7,10 +7,10 @@ one is committed share the next one. docs/adr/0014-batches-are-transactions.md h
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.client import BOUNDED_SEND, TopicConsumer, TopicProducer, library, offset_of
+from headgate.backend.kafka.client import BOUNDED_SEND, TopicProducer, library, offset_of
+from headgate.backend.kafka.producer_numbers import group_of, number_place, producer_name, read_numbers
 from headgate.backend.kafka.records import KafkaRecord, records_of
 from headgate.backend.kafka.transactions import EventRecords, FencedName, FencedWriter, fenced_by, name_taken
 from headgate.ingress.encode import Entries
 from headgate.ingress.partitions import WaitingEvents
-from headgate.ingress.producers import NumberedEntries, ProducerReplacedError, Producing, check_name
+from headgate.ingress.producers import ProducerReplacedError, Producing, check_name
 from headgate.log.group_commit import GroupCommit, Room
 from headgate.shares import FairPlaces
 from headgate.storage.threads import Threads
@@ -205,12 +206,10 @@ class KafkaAppender:
             self._batches = FencedWriter(self._config, self._name)
         return self._batches
 
-    async def append_numbered(
-        self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int
-    ) -> None:
+    async def append_numbered(self, producing: Producing, parts: Mapping[int, Entries], size_bytes: int) -> int:
         """By the stream's own producer, which the next stream fences."""
-        assert isinstance(producing, FencedProducing), "producers on Kafka have opened it"
-        await producing.append(parts, size_bytes)
+        await fenced(producing).append(parts, size_bytes)
+        return 0
 
     async def close(self) -> None:
         if self._closing.is_set():
@@ -233,29 +232,31 @@ _NUMBERED_DOING: Final = "events of a numbered producer cannot be stored"
 _NUMBERED_UNSURE: Final = (
     "it is not known whether they are stored: open another stream, which says from which number on to send"
 )
-_OFFSET_MAX: Final = 1 << 62
-"""A number may be larger than an offset: it stands in the commit's metadata, and the offset is for people."""
 
 
 class NumberedWriter:
-    """The newest stream of a producer, with the `newest` numbers before it; blocking, one thread at a time."""
+    """The newest stream of a producer, when it is made; blocking."""
 
     def __init__(self, config: KafkaConfig, broker: str, producer: str) -> None:
-        self._topic = config.topic("events")
-        digest = hashlib.sha256(f"{broker}\0{producer}".encode()).hexdigest()[:32]
+        self._config = config
+        self._using = threading.Lock()
+        name = producer_name(broker, producer)
         fenced = fenced_by(
             ProducerReplacedError,
             f"the producer {producer!r} has opened another stream",
             "a producer has one stream at a time: give each process a name of its own",
         )
-        # Before the numbers are read: nothing of an earlier stream is committed from here on.
-        name = FencedName("events", f"producer-{digest}", _NUMBERED_DOING, _NUMBERED_UNSURE, fenced)
-        self._writer = FencedWriter(config, name)
-        with closing(TopicConsumer.committed(config, _NUMBERED_DOING, group=f"producer-{digest}")) as reader:
-            self._group: object = reader.raw.consumer_group_metadata()
-            partitions = range(config.topics.events.partitions)
-            found = reader.commits([library().TopicPartition(self._topic, number) for number in partitions])
-        self.newest = {place.partition: int(place.metadata or 0) for place in found if place.offset >= 0}
+        # Before the numbers are read: an earlier stream commits nothing from here on.
+        self._writer: FencedWriter | None = FencedWriter(
+            config, FencedName("events", name, _NUMBERED_DOING, _NUMBERED_UNSURE, fenced)
+        )
+        self._name = name
+        self._group = group_of(config, name, _NUMBERED_DOING)
+
+    def numbers(self) -> dict[int, tuple[int, int]]:
+        """See `read_numbers`."""
+        partitions = range(self._config.topics.events.partitions)
+        return read_numbers(self._config, self._name, partitions, _NUMBERED_DOING)
 
     def store(self, submits: Sequence[EventRecords]) -> list[int]:
         """Stores events with their numbers in one transaction, all or none; gives a number of no meaning for each.
@@ -264,51 +265,85 @@ class NumberedWriter:
         not known whether they are stored.
         """
         newest = {partition: number for submit in submits for partition, number in submit.newest.items()}
-        places = [
-            library().TopicPartition(self._topic, partition, min(number + 1, _OFFSET_MAX), str(number))
-            for partition, number in newest.items()
-        ]
-        try:
-            self._writer.send_events(submits)
-            self._writer.add_places(places, self._group)
-            self._writer.commit()
-        except HeadgateError:
-            raise
-        except Exception as error:
-            raise UnavailableError(f"{_NUMBERED_DOING}: {error}") from error
+        places = [number_place(self._config, partition, number) for partition, number in newest.items()]
+        with self._using:
+            assert self._writer is not None, "nothing is under way when it is closed"
+            try:
+                self._writer.send_events(submits)
+                self._writer.add_places(places, self._group)
+                self._writer.commit()
+            except HeadgateError:
+                raise
+            except Exception as error:
+                raise UnavailableError(f"{_NUMBERED_DOING}: {error}") from error
         return [0] * len(submits)
+
+    def check_newest(self) -> None:
+        """Raises ProducerReplacedError when there is a newer stream: Kafka lets it begin nothing."""
+        with self._using:
+            if self._writer is not None:
+                self._writer.send(())
+                self._writer.add_places([number_place(self._config, 0, 0)], self._group)
+                self._writer.abort()
 
     def close(self) -> None:
         """Gives the producer of Kafka back; its threads end here, and not where it is forgotten: that takes a while."""
-        self._writer.close()
-        del self._writer
+        with self._using:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
 
 
 @dataclass(eq=False)
 class FencedProducing(Producing):
     """One stream of a producer; made by `FencedProducers.open`. `writer` and `commit` are None until `made` is set."""
 
+    stream: int = field(default_factory=time.time_ns)
     writer: NumberedWriter | None = None
     commit: GroupCommit[EventRecords, int] | None = None
     made: asyncio.Event = field(default_factory=asyncio.Event)
     place: ExitStack = field(default_factory=ExitStack)
 
-    async def append(self, parts: Mapping[int, NumberedEntries], size_bytes: int) -> None:
+    async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> None:
         assert self.commit is not None, "the stream is open"
-        records = {partition: records_of(part.entries) for partition, part in parts.items()}
-        newest = {partition: part.last for partition, part in parts.items()}
+        records = {partition: records_of(part) for partition, part in parts.items()}
+        newest = {partition: part.numbers[-1].last for partition, part in parts.items()}
         done = self.commit.enqueue(EventRecords(records, newest), size_bytes, self.chain)
         done.add_done_callback(lambda done: done.cancelled() or done.exception())
         for partition, number in newest.items():
             self.submitted(partition, number, done)
         await asyncio.shield(done)  # what is under way is not given up with the request
 
+    async def learn(self) -> None:
+        """Learns what is stored, and has a larger number than the streams that stored it."""
+        assert self.writer is not None, "the stream is open"
+        found = await asyncio.to_thread(self.writer.numbers)
+        self.newest.update({partition: number for partition, (number, _) in found.items()})
+        largest = max((stream for _, stream in found.values()), default=0)
+        if largest > self.stream:
+            self.stream = largest + 1
+
+    async def check_newest(self) -> None:
+        """Raises ProducerReplacedError when there is a newer stream, at whichever front."""
+        assert self.writer is not None, "the stream is open"
+        await asyncio.to_thread(self.writer.check_newest)
+
+
+def fenced(producing: Producing) -> FencedProducing:
+    """A stream of Kafka."""
+    assert isinstance(producing, FencedProducing), "producers on Kafka have opened it"
+    return producing
+
 
 class FencedProducers:
-    """The `ProducerStreams` of one front, on its event loop."""
+    """The `ProducerStreams` of one front, on its event loop.
 
-    def __init__(self, config: KafkaConfig) -> None:
+    `begin` has others who store for a stream, too, take it for the newest one.
+    """
+
+    def __init__(self, config: KafkaConfig, begin: Callable[[FencedProducing], Awaitable[None]] | None = None) -> None:
         self._config = config
+        self._begin = begin
         self._places = FairPlaces("numbered-producers", "KAFKA_PRODUCER_STREAMS_MAX", KAFKA_PRODUCER_STREAMS_MAX)
         self._open: dict[tuple[str, str], FencedProducing] = {}
         self._threads = Threads("producers", KAFKA_PRODUCER_THREADS)
@@ -332,28 +367,28 @@ class FencedProducers:
         making.add_done_callback(lambda done: done.cancelled() or done.exception())  # also when nobody awaits it
         try:
             # Not given up with the request: it would fence the stream that its client opens next.
-            writer = await asyncio.shield(making)
+            await asyncio.shield(making)
             opened.check_in_force()
+            await opened.learn()
+            if self._begin is not None:
+                await self._begin(opened)
         except BaseException:
             self.close(opened)
             raise
-        opened.newest.update(writer.newest)
         return opened
 
-    async def _make(self, opened: FencedProducing) -> NumberedWriter:
+    async def _make(self, opened: FencedProducing) -> None:
         try:
             opened.writer = await self._threads.run(NumberedWriter, self._config, opened.broker, opened.producer)
             # After an error of Kafka the writer takes nothing more, so no submit is tried alone.
             opened.commit = GroupCommit(opened.writer.store, self._threads, self._room, tries_alone=False)
         finally:
             opened.made.set()
-        return opened.writer
 
     def close(self, producing: Producing) -> None:
-        assert isinstance(producing, FencedProducing), "`open` made it"
         if not producing.closed:
             producing.closed = True
-            ending = asyncio.create_task(self._end(producing))
+            ending = asyncio.create_task(self._end(fenced(producing)))
             self._closing.add(ending)
             ending.add_done_callback(self._closing.discard)
 

@@ -257,6 +257,12 @@ class KafkaAdmin(KafkaClient["AdminClient"]):
 
         return self.once_elected(ask)
 
+    def topic_id(self, topic: str) -> str:
+        """Tells a topic from one of the same name that was made anew; UnavailableError where there is none."""
+        asked = self.raw.describe_topics(library().TopicCollection([topic]), request_timeout=KAFKA_ADMIN_S_MAX)
+        with self.errors():
+            return str(asked[topic].result().topic_id)
+
 
 # --- consumers ------------------------------------------------------------------------------------
 

@@ -13,23 +13,26 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
 import structlog
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.appender import KafkaAppender
+from headgate.backend.kafka.appender import FencedProducing, KafkaAppender, fenced
 from headgate.backend.kafka.election import GroupShare, Loss
 from headgate.backend.kafka.window_writer import GROUP, PartitionGoesError, WindowWriter
+from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.encode import Entries, Forwarded, event_commit
 from headgate.ingress.partitions import PartitionedAppender
-from headgate.ingress.producers import NumberedEntries, Producing
+from headgate.ingress.producers import NumbersMovedError, Producing
 from headgate.log.group_commit import Sifted, SubmitChain
 from headgate.log.writer import Encoded
 from headgate.observe.logs import Recurring
 from headgate.storage.threads import Threads
-from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate_api.errors import HeadgateError, UnavailableError
 from headgate_api.event.names import path_of
 from headgate_api.limits import (
     PARTITION_OWNER_S_MAX,
+    PRODUCER_BEGINS_MAX,
     REBALANCE_DRAIN_S_MAX,
     WINDOW_TAKEOVERS_MAX,
 )
@@ -54,12 +57,6 @@ class WindowNotReadError(UnavailableError):
         super().__init__(f"partition {partition} takes no events now: {why}", hint="try again in a few seconds")
 
 
-class NumberedWindowError(InvalidInputError):
-    """A producer numbers events for a broker that stores each of them once."""
-
-    code = "numbered-window"
-
-
 class FrontPartition:
     """A partition that this front has; begins to take it over at once. Lives on one event loop."""
 
@@ -69,12 +66,21 @@ class FrontPartition:
         self._threads = threads
         self._commit = event_commit(writer)
         self._ready = asyncio.Event()
+        self._held: set[asyncio.Future[int | Sifted]] = set()
+        """What waits until it is ready."""
         self._problem = ""
         self._taking = asyncio.create_task(self._take())
 
-    def enqueue(self, items: Entries | Forwarded, size_bytes: int) -> Awaitable[int | Sifted]:
+    def enqueue(
+        self, items: Entries | Forwarded, size_bytes: int, chain: SubmitChain | None = None
+    ) -> Awaitable[int | Sifted]:
         """See `EventLog`; before it is ready it waits PARTITION_OWNER_S_MAX, and raises WindowNotReadError."""
-        return self._commit.enqueue(items, size_bytes) if self._ready.is_set() else self._later(items, size_bytes)
+        if self._ready.is_set() and not self._held:  # behind those that have waited
+            return self._commit.enqueue(items, size_bytes, chain)
+        later = asyncio.create_task(self._later(items, size_bytes, chain))
+        self._held.add(later)
+        later.add_done_callback(self._held.discard)
+        return later
 
     def lacking(self) -> set[str]:
         return self._writer.lacking()
@@ -105,13 +111,17 @@ class FrontPartition:
                 return
             await asyncio.sleep(_RETRY_S)
 
-    async def _later(self, items: Entries | Forwarded, size_bytes: int) -> int | Sifted:
+    async def _later(self, items: Entries | Forwarded, size_bytes: int, chain: SubmitChain | None) -> int | Sifted:
         try:
             async with asyncio.timeout(PARTITION_OWNER_S_MAX):
                 await self._ready.wait()
         except TimeoutError:
-            raise WindowNotReadError(self._number, self._problem) from None
-        return await self._commit.enqueue(items, size_bytes)
+            error = WindowNotReadError(self._number, self._problem)
+            if chain is not None:
+                chain.end(error)
+            raise error from None
+        self._held -= {asyncio.current_task()}
+        return await self._commit.enqueue(items, size_bytes, chain)
 
 
 class WindowPartitions:
@@ -178,6 +188,29 @@ class WindowPartitions:
         await self._release(list(self._owned))
         await asyncio.to_thread(self._threads.close)
 
+    async def begin(self, producing: FencedProducing) -> None:
+        """Has each owner take a stream for the newest one of its producer, where their broker has a window.
+
+        So nothing of an earlier stream is stored any more, and the stream knows what is. Raises ProducerReplacedError,
+        and an error that may be retried when owners do not answer, or still had something of a stream before it.
+        """
+        if producing.broker not in self._windows():
+            return
+        moved: list[BaseException] = []
+        for _ in range(PRODUCER_BEGINS_MAX):
+            asked = [way.enqueue(_beginning(producing, way.number), 0) for way in self.ways]
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            moved = [one for one in found if isinstance(one, BaseException)]
+            for error in moved:
+                if not isinstance(error, NumbersMovedError):
+                    raise error
+            # Behind the owners: a later stream reads its number there, and takes a larger one.
+            await producing.check_newest()
+            if not moved:
+                return
+            await producing.learn()
+        raise moved[0]
+
     # --- in the group's thread ------------------------------------------------------------------------
 
     def _assigned(self, partitions: Sequence[int]) -> None:
@@ -206,17 +239,25 @@ class WindowPartitions:
                 _log.error("a partition was not given back in order", error=str(ended))
 
 
+def _beginning(producing: Producing, partition: int) -> Forwarded:
+    """A chunk without events, see `Numbers`."""
+    nothing = pa.RecordBatch.from_pylist([], EVENT_SCHEMA)
+    return Forwarded(Encoded(nothing, [], numbers=[producing.numbers(partition, producing.before(partition))]))
+
+
 class _Way:
     """The `EventLog` of one partition, wherever its owner is."""
 
     def __init__(self, number: int, owned: Mapping[int, FrontPartition], elsewhere: _Elsewhere) -> None:
-        self._number = number
+        self.number = number
         self._owned = owned
         self._commit = event_commit(elsewhere)
 
-    def enqueue(self, items: Entries, size_bytes: int, chain: SubmitChain | None = None) -> Awaitable[int | Sifted]:
-        owned = self._owned.get(self._number)
-        return owned.enqueue(items, size_bytes) if owned is not None else self._commit.enqueue(items, size_bytes)
+    def enqueue(
+        self, items: Entries | Forwarded, size_bytes: int, chain: SubmitChain | None = None
+    ) -> Awaitable[int | Sifted]:
+        owned = self._owned.get(self.number)
+        return (owned or self._commit).enqueue(items, size_bytes, chain)
 
     async def close(self) -> None:
         await self._commit.close()
@@ -256,17 +297,16 @@ class OnceAppender:
         self._every.check()
         return await self._once.append(parts, size_bytes)
 
-    async def append_numbered(
-        self, producing: Producing, parts: Mapping[int, NumberedEntries], size_bytes: int
-    ) -> None:
-        if any(part.entries.rule.window_us for part in parts.values()):
-            error = NumberedWindowError(
-                f"the broker {path_of(producing.broker)} knows repeats by source and id: it takes no numbered events",
-                hint="publish without the producer's name",
-            )
-            producing.chain.end(error)
-            raise error
-        await self._every.append_numbered(producing, parts, size_bytes)
+    async def append_numbered(self, producing: Producing, parts: Mapping[int, Entries], size_bytes: int) -> int:
+        """Owners store the numbers, too; no stream that is not the newest one, see `WindowPartitions.begin`."""
+        if not next(iter(parts.values())).rule.window_us:
+            return await self._every.append_numbered(producing, parts, size_bytes)
+        try:
+            return await self._once.append_numbered(producing, parts, size_bytes)
+        except HeadgateError:
+            if isinstance(producing.chain.problem, NumbersMovedError):
+                await fenced(producing).check_newest()
+            raise
 
     async def close(self) -> None:
         await self._once.close()

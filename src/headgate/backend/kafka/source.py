@@ -3,36 +3,45 @@
 The processes of a source are a consumer group. Each writes what records become, and commits how far it has read, in one
 transaction, so its topics are in the deployment's own Kafka. A process that lost a partition cannot commit: Kafka
 compares its generation of the group.
+
+Where their broker stores an event once, the owners of partitions store what records become, and each partition of a
+topic is a numbered producer, whose numbers are offsets: what is read again is known by them.
+docs/adr/0044-who-stores-once-has-fenced-and-read.md has the reasons.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import structlog
 
 from headgate.auth.user import source_sender
 from headgate.backend.config import KafkaConfig, SourceConfig
-from headgate.backend.kafka.client import BOUNDED_FETCH, Came, GroupConsumer, library, offset_of
+from headgate.backend.kafka.client import BOUNDED_FETCH, Came, GroupConsumer, KafkaAdmin, library, offset_of
 from headgate.backend.kafka.events import headers_of
+from headgate.backend.kafka.producer_numbers import producer_name, read_numbers
 from headgate.backend.kafka.records import KafkaRecord, RecordError, encode_record
 from headgate.backend.kafka.transactions import ANY_PARTITION, FencedName, FencedWriter, NameTakenError, name_taken
 from headgate.event.hops import forgery
 from headgate.event.kafka import BROKER, Header, decode_record
+from headgate.ingress.encode import Entries, encode
 from headgate.ingress.event_gate import EventGate
-from headgate.ingress.partitions import partition_of_key
+from headgate.ingress.partitions import key_of, partition_of_key
 from headgate.ingress.publish_quota import PublishQuotas
+from headgate.log.group_commit import Sifted
+from headgate.log.writer import Encoded, Numbers
+from headgate.objects.kinds.specs import ServedBroker
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import EventPolicyCopy
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.event.errors import EventTooLargeError
-from headgate_api.event.http import canonical
 from headgate_api.event.model import Event
 from headgate_api.event.names import namespace_of
 from headgate_api.limits import (
@@ -117,7 +126,8 @@ class SourceGates(OpenGates):
 # --- source records -------------------------------------------------------------------------------
 # A record is decoded by the CloudEvents Kafka binding alone, as strictly as HTTP. It goes to the partition of its
 # event's partition key, else of the record's key, else of its own partition: either way what was in order stays in
-# order. docs/spec/kafka-records.md has the headers of a refused record, which stand behind those that it had.
+# order. Of a broker that stores an event once it goes where every event of its source and id goes.
+# docs/spec/kafka-records.md has the headers of a refused record, which stand behind those that it had.
 
 TOPIC: Final = "headgate_topic"
 PARTITION: Final = "headgate_partition"
@@ -142,9 +152,10 @@ class ForeignRecord:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRecord:
-    """A record that becomes an event, in a partition of the topic `events`."""
+    """A record that becomes an event, in a partition of the topic `events`; `record` is the one there."""
 
     partition: int
+    event: Event
     record: KafkaRecord
 
 
@@ -157,9 +168,9 @@ class RefusedRecord:
 
 
 def admit(
-    found: ForeignRecord, broker: str, partitions: int, check: Callable[[Event], None] = lambda _: None
+    found: ForeignRecord, broker: ServedBroker, partitions: int, check: Callable[[Event], None] = lambda _: None
 ) -> AdmittedRecord | RefusedRecord:
-    """What becomes of a record on its way to a broker, by its identity; `partitions` are those of the topic `events`.
+    """What becomes of a record on its way to a broker; `partitions` are those of the topic `events`.
 
     `check` raises HeadgateError for an event that the source may not send.
     """
@@ -170,19 +181,13 @@ def admit(
         if (forged := forgery(event)) is not None:
             raise forged
         check(event)
-        record = encode_record(broker, event)
+        record = encode_record(broker.identity, event)
         if record.size_bytes > KAFKA_RECORD_BYTES_MAX:
             raise EventTooLargeError(f"a stored event must not be larger than {KAFKA_RECORD_BYTES_MAX} bytes")
     except HeadgateError as error:
-        return RefusedRecord(_refused(found, broker, error.message), error.message)
-    return AdmittedRecord(partition_of_key(_key(found, event), partitions), record)
-
-
-def _key(found: ForeignRecord, event: Event) -> str | bytes:
-    key = event.extensions.get("partitionkey")
-    if key is not None and key != "":
-        return canonical(key)
-    return found.key or f"{found.topic}/{found.partition}"
+        return RefusedRecord(_refused(found, broker.identity, error.message), error.message)
+    key = key_of(broker.rule, event) or found.key or f"{found.topic}/{found.partition}"
+    return AdmittedRecord(partition_of_key(key, partitions), event, record)
 
 
 def _refused(found: ForeignRecord, broker: str, reason: str) -> KafkaRecord:
@@ -210,6 +215,69 @@ def _refused(found: ForeignRecord, broker: str, reason: str) -> KafkaRecord:
     return record
 
 
+# --- stored once ----------------------------------------------------------------------------------
+
+StoreOnce: TypeAlias = "Callable[[Mapping[int, Encoded]], Sequence[int | Sifted]]"
+"""Has the owners of partitions store chunks, in all of these or not; blocking."""
+
+
+class NumberedRecords:
+    """Records that owners of partitions store, of one source; blocking, for one thread.
+
+    A process has one batch of a partition under way, and reads on when all of it is stored. So what is stored of the
+    records that go to a partition of `events` are always the first ones, and one number says which. Who has lost a
+    partition of the topic, and stores something still, stores what the next one would have stored.
+    """
+
+    def __init__(self, config: KafkaConfig, group: str, store: StoreOnce) -> None:
+        self._config = config
+        self._group = group
+        self._store = store
+        self._topics: dict[str, str] = {}
+        self._newest: dict[tuple[str, str], dict[int, int]] = {}
+        """Of producers of brokers, by their identities, the newest numbers that are stored, by partition."""
+
+    def forget(self) -> None:
+        """Another process may store records, or the topics are others."""
+        self._topics.clear()
+        self._newest.clear()
+
+    def store(self, broker: ServedBroker, found: Iterable[tuple[ForeignRecord, AdmittedRecord]]) -> int:
+        """Stores what is not stored yet; how many events of it the broker had.
+
+        Raises UnavailableError, OverloadedError or NumbersMovedError where it is not known whether all are stored.
+        """
+        events = defaultdict[tuple[int, str], list[Event]](list)
+        last: dict[tuple[int, str], int] = {}
+        for record, admitted in found:
+            producer = self._producer(record)
+            if record.offset > self._known(broker.identity, producer).get(admitted.partition, -1):
+                events[admitted.partition, producer].append(admitted.event)
+                last[admitted.partition, producer] = record.offset
+        parts = defaultdict[int, list[Entries]](list)
+        for (partition, producer), own in events.items():
+            after = self._known(broker.identity, producer).get(partition, -1)
+            numbers = Numbers(broker.identity, producer, 0, after, last[partition, producer])
+            parts[partition].append(Entries(broker.identity, broker.rule, own, numbers=[numbers]))
+        stored = self._store({partition: encode(entries) for partition, entries in parts.items()}) if parts else ()
+        for (partition, producer), number in last.items():
+            self._newest[broker.identity, producer][partition] = number
+        return sum(sum(one.was_there) for one in stored if isinstance(one, Sifted))
+
+    def _producer(self, record: ForeignRecord) -> str:
+        """The name of a partition as a producer, which no client can have; a topic that was made anew has another."""
+        if record.topic not in self._topics:
+            self._topics[record.topic] = KafkaAdmin(self._config, _DOING).topic_id(record.topic)
+        return f"source\0{self._group}\0{self._topics[record.topic]}\0{record.partition}"
+
+    def _known(self, broker: str, producer: str) -> Mapping[int, int]:
+        if (broker, producer) not in self._newest:
+            partitions = range(self._config.topics.events.partitions)
+            found = read_numbers(self._config, producer_name(broker, producer), partitions, _DOING)
+            self._newest[broker, producer] = {partition: number for partition, (number, _) in found.items()}
+        return self._newest[broker, producer]
+
+
 # --- source ---------------------------------------------------------------------------------------
 
 _DOING: Final = "records of a source cannot be admitted"
@@ -224,10 +292,10 @@ class SourceReader:
     """One process of a source. Blocking; for one thread.
 
     `instance` names the process, the same after a restart and no other one's: a transaction that a crash left open is
-    ended by the next process of that name, instead of after KAFKA_TRANSACTION_S_MAX. `identity` gives the identity of
-    the broker `NAMESPACE/NAME`, None when there is none now; it may block. `on_admitted` is called after each
-    transaction with how many records were admitted and how many refused. `problem` is why nothing is admitted now;
-    empty while all is well.
+    ended by the next process of that name, instead of after KAFKA_TRANSACTION_S_MAX. `served` gives the broker
+    `NAMESPACE/NAME`, None when there is none now; it may block. `store` is for brokers that store an event once.
+    `on_admitted` is called after each transaction with how many records were admitted, without those whose events the
+    broker had, and how many refused. `problem` is why nothing is admitted now; empty while all is well.
     """
 
     def __init__(
@@ -235,14 +303,16 @@ class SourceReader:
         config: KafkaConfig,
         source: SourceConfig,
         instance: str,
-        identity: Callable[[str], str | None],
+        served: Callable[[str], ServedBroker | None],
+        store: StoreOnce,
         on_admitted: Callable[[int, int], object] = lambda _admitted, _refused: None,
         gates: OpenGates | None = None,
     ) -> None:
         self.problem = ""
         self._config = config
         self._source = source
-        self._identity = identity
+        self._served = served
+        self._numbered = NumberedRecords(config, source.group_in(config), store)
         self._on_admitted = on_admitted
         self._gates = gates or OpenGates()
         self._is_held = False  # its namespace is over its quota
@@ -268,9 +338,9 @@ class SourceReader:
                 self.problem = error.message
                 stop.wait(SOURCE_RETRY_S)
 
-    def _broker(self) -> str:
-        """The identity of the broker that gets the events now: one that was made anew has another."""
-        found = self._identity(self._source.broker)
+    def _broker(self) -> ServedBroker:
+        """The broker that gets the events now: one that was made anew has another identity."""
+        found = self._served(self._source.broker)
         if found is None:
             raise UnavailableError(
                 f"source {self._source.name}: there is no broker {self._source.broker}",
@@ -290,6 +360,7 @@ class SourceReader:
         }
         consumer = GroupConsumer(self._config, _DOING, self._source.group_in(self._config), SOURCE_SESSION_S, own)
         self._is_held, self._is_leaving = False, False
+        self._numbered.forget()
         try:
             self._writer = FencedWriter(self._config, self._name)
             consumer.raw.subscribe(
@@ -345,6 +416,7 @@ class SourceReader:
             )
         is_gone = consumer.came(message) is Came.REMOVED
         if is_gone and topic is not None and partition is not None:
+            self._numbered.forget()
             first, _ = consumer.bounds(topic, partition)
             _log.error("records of a source went before they were read", source=self._source.name, topic=topic)
             consumer.restart(topic, partition, first)
@@ -357,6 +429,7 @@ class SourceReader:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What was read of them and not admitted is another process's."""
+        self._numbered.forget()
         lost = {(place.topic, place.partition) for place in partitions}
         self._found[:] = [message for message in self._found if (message.topic(), message.partition()) not in lost]
         consumer.incremental_unassign(partitions)
@@ -380,11 +453,19 @@ class SourceReader:
         places = [library().TopicPartition(topic, number) for number in range(consumer.partition_count(topic))]
         return any(place.offset >= 0 for place in consumer.commits(places, _SETTLED_S_MAX))
 
-    def _admit(self, consumer: GroupConsumer, messages: Sequence[Message], broker: str) -> None:
-        """Writes what records become, and how far the group has read, in one transaction; after a failure, again."""
+    def _admit(self, consumer: GroupConsumer, messages: Sequence[Message], broker: ServedBroker) -> None:
+        """Writes what records become, and how far the group has read, in one transaction; after a failure, again.
+
+        Where the broker stores an event once, it has them before, and only what is refused is in the transaction.
+        """
         kafka, partitions = library(), self._config.topics.events.partitions
         check = partial(self._gates.check, self._source)
-        outcomes = [admit(_foreign(message), broker, partitions, check) for message in messages]
+        found = [_foreign(message) for message in messages]
+        outcomes = [admit(one, broker, partitions, check) for one in found]
+        known = 0
+        if broker.rule.window_us:
+            pairs = zip(found, outcomes, strict=True)
+            known = self._numbered.store(broker, [(one, a) for one, a in pairs if isinstance(a, AdmittedRecord)])
         behind = {(message.topic(), message.partition()): offset_of(message) + 1 for message in messages}
         members = consumer.raw.consumer_group_metadata()
         places = [kafka.TopicPartition(*place, offset) for place, offset in behind.items()]
@@ -395,6 +476,7 @@ class SourceReader:
                 if isinstance(outcome, AdmittedRecord)
                 else ("refused", ANY_PARTITION, outcome.record)
                 for outcome in outcomes
+                if isinstance(outcome, RefusedRecord) or not broker.rule.window_us
             )
             self._writer.add_places(places, members)
         except NameTakenError:
@@ -407,11 +489,11 @@ class SourceReader:
             return
         self._writer.commit()
         admitted = [outcome.record.size_bytes for outcome in outcomes if isinstance(outcome, AdmittedRecord)]
-        self._gates.stored(self._source, len(admitted), sum(admitted))
+        self._gates.stored(self._source, len(admitted) - known, sum(admitted))
         refused = [outcome.reason for outcome in outcomes if isinstance(outcome, RefusedRecord)]
         if refused:
             _log.warning("records refused", source=self._source.name, count=len(refused), first=refused[0])
-        self._on_admitted(len(outcomes) - len(refused), len(refused))
+        self._on_admitted(len(admitted) - known, len(refused))
 
 
 def _rewind(consumer: Consumer, messages: Sequence[Message]) -> None:

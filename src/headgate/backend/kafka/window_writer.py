@@ -19,15 +19,17 @@ import structlog
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.client import Came, KafkaAdmin, TopicConsumer, library, offset_of
 from headgate.backend.kafka.events import headers_of
+from headgate.backend.kafka.producer_numbers import group_of, number_place, producer_name, read_numbers
 from headgate.backend.kafka.records import RecordError, checked_record, decode_stored
 from headgate.backend.kafka.transactions import FencedName, FencedWriter, fenced_by
 from headgate.event.arrow import from_batch_all
 from headgate.event.kafka import BROKER
 from headgate.ingress.deduplication import DeduplicatingWriter
+from headgate.ingress.producers import NumbersMovedError
 from headgate.log.group_commit import Sifted
-from headgate.log.writer import Encoded, wall_clock_us
+from headgate.log.writer import Encoded, Numbers, wall_clock_us
 from headgate_api.errors import HeadgateError, UnavailableError
-from headgate_api.limits import KAFKA_READ_S_MAX
+from headgate_api.limits import KAFKA_READ_S_MAX, PRODUCERS_MAX
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -68,9 +70,9 @@ class FencedAppends(Protocol):
     def is_failed(self) -> bool: ...
 
     def append(self, chunk: Encoded) -> Sequence[int]:
-        """Stores a chunk durably, all or nothing; the offsets of its records. WriterFencedError: there is a newer one.
+        """Stores a chunk durably with its numbers, all or nothing; the offsets of its records, which may be none.
 
-        After another UnavailableError it may be stored or not.
+        WriterFencedError: there is a newer one. After another UnavailableError it may be stored or not.
         """
 
     def announce(self, offset: int) -> None:
@@ -93,6 +95,12 @@ class OwnedPartition(Protocol):
 
     def end(self) -> int:
         """Everything that is there now is below it, also what others have not committed yet."""
+
+    def newest(self, broker: str, producer: str) -> tuple[int, int]:
+        """The newest number of a producer of a broker, by its identity, that is stored here, -1 for none; its stream.
+
+        Waits as `names` does.
+        """
 
     def names(
         self, start: int, end: int, brokers: Container[str], stopped: Callable[[], bool]
@@ -125,6 +133,8 @@ class WindowWriter:
         self._once = DeduplicatingWriter(self._sink, events_max=events_max, clock_us=clock_us)
         self._known_to: int | None = None
         """What is stored below it is known, as far as it is of a window; None before the first look."""
+        self._newest: dict[tuple[str, str], tuple[int, int]] = {}
+        """The numbers and streams of producers that were asked for since the last look."""
         self._stopped = threading.Event()
         self.lacking = self._once.lacking
 
@@ -137,6 +147,7 @@ class WindowWriter:
             raise PartitionGoesError
         if self._sink.appends is not None:
             return
+        self._newest.clear()
         appends = self._partition.fence()
         try:
             self._catch_up()
@@ -147,14 +158,36 @@ class WindowWriter:
         self._sink.appends = appends
 
     def append(self, chunk: Encoded) -> int | Sifted:
+        """See `Appender`; NumbersMovedError where its numbers do not follow what is stored, see `Numbers`."""
         self.take()
+        newest = self._followed(chunk.numbers)
         try:
             stored = self._once.append(chunk)
+            if newest and isinstance(stored, Sifted) and all(stored.was_there):
+                self._sink.append(chunk._replace(batch=chunk.batch.slice(0, 0), filter_values=[]))
         except HeadgateError:
             self._drop_failed()
             raise
         self._known_to = max(self._known_to or 0, self._sink.end)
+        self._newest |= newest
         return stored
+
+    def _followed(self, numbers: Sequence[Numbers]) -> dict[tuple[str, str], tuple[int, int]]:
+        """The newest numbers of producers once these are stored; each has to follow what is stored now."""
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for one in numbers:
+            key = one.broker, one.producer
+            newest = found.get(key) or self._newest.get(key)
+            if newest is None or not (one.follow(*newest) or key in found):
+                newest = self._partition.newest(*key)  # fronts that do not know of a window yet store numbers, too
+            if not one.follow(*newest):
+                raise NumbersMovedError(
+                    f"another stream of the producer {one.producer!r} has begun, or has stored events: open a new one"
+                )
+            found[key] = one.last, one.stream
+        if len(self._newest) + len(found) > PRODUCERS_MAX:
+            self._newest.clear()
+        return found
 
     def probe(self) -> None:
         self.take()
@@ -211,7 +244,9 @@ class _Sink:
     def append(self, chunk: Encoded) -> Sequence[int]:
         assert self.appends is not None, "`take` has made it"
         offsets = self.appends.append(chunk)
-        self.append_time_us, self.end = self._clock_us(), offsets[-1] + 1
+        self.append_time_us = self._clock_us()
+        if offsets:
+            self.end = offsets[-1] + 1
         return offsets
 
     def probe(self) -> None:
@@ -255,6 +290,10 @@ class KafkaPartition:
         own = {"group.id": self._config.topic("reader"), "isolation.level": "read_uncommitted"}
         with closing(TopicConsumer(self._config, _READING, own)) as every:
             return every.bounds(self._topic, self._partition)[1]
+
+    def newest(self, broker: str, producer: str) -> tuple[int, int]:
+        found = read_numbers(self._config, producer_name(broker, producer), [self._partition], _DOING)
+        return found.get(self._partition, (-1, 0))
 
     def names(
         self, start: int, end: int, brokers: Container[str], stopped: Callable[[], bool]
@@ -317,16 +356,28 @@ class _KafkaAppends:
             "try again in a few seconds",
         )
         self._writer = FencedWriter(config, FencedName("events", f"once-{partition}", _DOING, _UNSURE, fenced))
+        self._groups: dict[str, object] = {}
 
     @property
     def is_failed(self) -> bool:
         return self._writer.is_failed
 
     def append(self, chunk: Encoded) -> Sequence[int]:
-        records = [checked_record(stored.broker, stored.event) for stored in from_batch_all(chunk.batch)]
+        events, produced = from_batch_all(chunk.batch), chunk.batch.column("produced").to_pylist()
+        records = [checked_record(one.broker, one.event, text) for one, text in zip(events, produced, strict=True)]
         stored = self._writer.send_records(("events", self._partition, record) for record in records)
+        for name, one in {producer_name(one.broker, one.producer): one for one in chunk.numbers}.items():
+            place = number_place(self._config, self._partition, one.last, one.stream)
+            self._writer.add_places([place], self._group(name))
         self._writer.commit()
-        return stored["events", self._partition]
+        return stored.get(("events", self._partition), [])
+
+    def _group(self, name: str) -> object:
+        if name not in self._groups:
+            if len(self._groups) >= PRODUCERS_MAX:
+                self._groups.clear()
+            self._groups[name] = group_of(self._config, name, _DOING)
+        return self._groups[name]
 
     def announce(self, offset: int) -> None:
         topic = self._config.topic("events")

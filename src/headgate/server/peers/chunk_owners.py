@@ -36,6 +36,7 @@ from headgate.ingress.front_link import (
     read_lengths,
     stored_of,
 )
+from headgate.ingress.producers import NumbersMovedError
 from headgate.log.group_commit import Sifted
 from headgate.log.writer import Encoded
 from headgate.server.peers.local_http import Header, PartUnavailableError, PeerAddress, ask
@@ -49,7 +50,7 @@ PATH: Final = "/apis/headgate.dev/v1/appends"
 PASS: Final = b"headgate-server"
 _log = structlog.get_logger(__name__)
 _BYTES: Final = "application/octet-stream"
-_REFUSALS: Final = {error.http_status: error for error in (TooLargeError, OverloadedError)}
+_REFUSALS: Final = {error.http_status: error for error in (TooLargeError, OverloadedError, NumbersMovedError)}
 Store = Callable[[int, Encoded, int], Awaitable[int | Sifted] | None]
 """Stores a chunk of so many bytes in a partition; None where that is not this process's."""
 
@@ -118,7 +119,7 @@ class ChunkOwners:
         self._store = store
 
     async def forward(self, partition: int, chunk: Encoded) -> int | Sifted:
-        """Raises UnavailableError when it is not known to be stored, TooLargeError and OverloadedError of the owner."""
+        """Raises UnavailableError when it is not known to be stored, and the owner's errors of `_REFUSALS`."""
         message = _message(partition, chunk)
 
         async def here() -> FrontAnswer | None:

@@ -49,8 +49,6 @@ async def _front_store(context: child.Context, stop: asyncio.Event) -> AsyncIter
         stack.callback(objects.close)
         appender = KafkaAppender(config, f"{instance.name_of(settings.data)}-{context.part.name}")
         stack.push_async_callback(appender.close)
-        producers = FencedProducers(config)
-        stack.push_async_callback(producers.stop)
         tell_fronts(objects, settings)
         has_control = Role.CONTROL in parts.roles_of(settings)
         kept = stack.enter_context(contextlib.closing(KeptConnections()))
@@ -62,6 +60,8 @@ async def _front_store(context: child.Context, stop: asyncio.Event) -> AsyncIter
         stack.callback(announced.close)
         once, chunks = _once(context, brokers, announced, peers)
         stack.push_async_callback(once.close)
+        producers = FencedProducers(config, once.begin)
+        stack.push_async_callback(producers.stop)
         partitions = config.topics.outbox.partitions
         owners = PartitionOwners(settings, partitions, GroupMembers(config).owners, peers)
         showing = ProcessProxy(settings.control_socket, kept, peers.shown) if has_control else None

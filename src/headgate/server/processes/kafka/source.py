@@ -5,19 +5,30 @@ Any number may run, on any server: the processes of a source share its partition
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
+from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.objects import open_cache
+from headgate.backend.kafka.server_pass import KnownPasses, OwnPass
 from headgate.backend.kafka.source import SourceGates, SourceReader
+from headgate.backend.kafka.window_writer import AnnouncedOwners
+from headgate.ingress.partitions import all_stored
+from headgate.log.group_commit import Sifted
+from headgate.log.writer import Encoded
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import EventPolicyCopy
 from headgate.observe.metrics import SOURCE_RECORDS_ADMITTED, SOURCE_RECORDS_REFUSED
 from headgate.server import child, ready
 from headgate.server.authorization import default_mode
 from headgate.server.peers import instance
+from headgate.server.peers.chunk_owners import ChunkOwners
 from headgate.server.peers.instance import quota_sharers
+from headgate.server.peers.servers import PeerServers
+from headgate.settings import Settings
 from headgate_api.errors import FatalError, InvalidInputError
 from headgate_api.limits import HEARTBEAT_S
 
@@ -34,28 +45,28 @@ def _admit(context: child.Context, objects: Store, stop: threading.Event) -> Non
     report = ready.PartReport(context.settings.run_directory, context.part.name)
     name = instance.name_of(context.settings.data)
 
-    def identity(broker: str) -> str | None:
-        found = objects.served(broker)
-        return found.identity if found is not None else None
-
     mode = default_mode(context.settings)
     policies = EventPolicyCopy(objects, mode) if mode is not None else None
     gates = SourceGates(objects, policies, quota_sharers(context))
+    config = context.on_kafka.kafka
+    own = OwnPass(config, f"{name}-{context.part.name}")
+    owners = [_Owners(context.settings, config, own) for _ in context.on_kafka.sources]
     readers = [
-        SourceReader(context.on_kafka.kafka, source, name, identity, partial(_count, source.name), gates)
-        for source in context.on_kafka.sources
+        SourceReader(config, source, name, objects.served, one.store, partial(_count, source.name), gates)
+        for source, one in zip(context.on_kafka.sources, owners, strict=True)
     ]
     failures: list[InvalidInputError] = []
 
-    def work(one: SourceReader) -> None:
+    def work(reader: SourceReader, asked: _Owners) -> None:
         try:
-            one.run(stop)
+            reader.run(stop)
         except InvalidInputError as error:
             failures.append(error)
         finally:
+            asked.close()
             stop.set()  # one that fails ends the process, which begins anew
 
-    threads = [threading.Thread(target=work, args=(one,), name="source") for one in readers]
+    threads = [threading.Thread(target=work, args=each, name="source") for each in zip(readers, owners, strict=True)]
     for thread in threads:
         thread.start()
     report.ready(True)
@@ -66,6 +77,30 @@ def _admit(context: child.Context, objects: Store, stop: threading.Event) -> Non
         thread.join()
     if failures:
         raise FatalError(failures[0].message, hint=failures[0].hint)
+
+
+class _Owners:
+    """The owners of partitions, as the thread of one source asks them."""
+
+    def __init__(self, settings: Settings, config: KafkaConfig, own: OwnPass) -> None:
+        self._runner = asyncio.Runner()
+        self._announced = AnnouncedOwners(config)
+        nothing_here = lambda *_: None  # noqa: E731
+        self._chunks = ChunkOwners(
+            settings, -1, self._announced, PeerServers(settings), own, KnownPasses(config), nothing_here
+        )
+
+    def store(self, chunks: Mapping[int, Encoded]) -> Sequence[int | Sifted]:
+        """See `StoreOnce`."""
+
+        async def stored() -> Sequence[int | Sifted]:
+            return await all_stored([self._chunks.forward(partition, chunk) for partition, chunk in chunks.items()])
+
+        return self._runner.run(stored())
+
+    def close(self) -> None:
+        self._announced.close()
+        self._runner.close()
 
 
 def _count(source: str, admitted: int, refused: int) -> None:
