@@ -391,7 +391,7 @@ MUTANTS: Final = (
     Mutant("index-says-all", "inspect/log_follower.py", "self._low[partition] = max(below, self.low(partition))",
            "self._low[partition] = max(below - _BLOCK, self.low(partition))",
            "a search leaves out events that the index has given up", "tests/inspect/test_log_follower.py"),
-    Mutant("names-for-all", "inspect/api.py", "self._seen(key) if may_see else None", "self._seen(key)",
+    Mutant("names-for-all", "inspect/api.py", "self._seen(key, ceiling) if may_look else None", "self._seen(key, ceiling)",
            "who may not read the catalogue learns names from lint", "tests/inspect/test_unseen_names.py"),
     Mutant("chunk-left-out", "log/reader.py", "            yield entry\n            at = entry.first_offset\n",
            "            yield entry\n            at = entry.first_offset - 1\n",

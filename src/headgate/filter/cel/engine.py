@@ -4,7 +4,7 @@ What is worked around here (version 0.1.3 on Python 3.11):
 
 * A null that it hands over takes a reference to None away, and without any left the process dies: None has so many
   that they do not end, as it has by itself from Python 3.12 on.
-* What a function in Python is given, and what it returns, is never freed: `plain_value` gives results back whole.
+* What a function in Python is given, and what it returns, is never freed: see `callbacks.py`.
 * Strings are cut at NUL, and lone surrogates raise: refused in expressions here, and by `evaluate.py` in events.
 * `eval` may raise where CEL has an error (an exhausted iteration budget, for one): that is an ERROR outcome.
 * A datetime inside a map is refused: timestamps go in as `google.protobuf.Timestamp`.
@@ -36,6 +36,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from headgate.filter.cel import ast
 from headgate.filter.cel import checked_pb2 as pb
 from headgate.filter.cel.ast import PUBLISH_TIME, MacroKind, Node
+from headgate.filter.cel.callbacks import callback
 from headgate.filter.cel.errors import EvaluationError, FilterError, over_limit, unusable_character
 from headgate.filter.cel.functions import ABSENT, EVALUATED, FUNCTIONS, CelType, Function
 from headgate.filter.cel.like import WILDCARDS, WildcardError, without_wildcards
@@ -171,7 +172,8 @@ def _declared(name: str, ways: Iterable[Function]) -> _cel.FunctionDecl:
     overloads = []
     for number, way in enumerate(ways):
         parameters = [_TYPES[parameter] for parameter in way.parameters]
-        overloads.append(_cel.Overload(f"{name}#{number}", _TYPES[way.result], parameters, False, way.compute))
+        compute = callback(way.compute)
+        overloads.append(_cel.Overload(f"{name}#{number}", _TYPES[way.result], parameters, False, compute))
     return _cel.FunctionDecl(name, overloads)
 
 
