@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.appender import FencedProducers, KafkaAppender
+from headgate.backend.kafka.client import KafkaAdmin
 from headgate.backend.kafka.once import OnceAppender, WindowPartitions
-from headgate.backend.kafka.window_writer import KafkaPartition, WindowWriter
+from headgate.backend.kafka.window_writer import READING, KafkaPartition, WindowWriter
 from headgate.ingress.partitions import EventPartitions, Stored
 from headgate.log.group_commit import Sifted
 from headgate.log.writer import Encoded
@@ -25,8 +26,10 @@ class Front:
     def __init__(
         self, config: KafkaConfig, name: str, others: list[Front], windows: Callable[[], Mapping[str, int]]
     ) -> None:
+        admin = KafkaAdmin(config, READING)
+
         def made(number: int) -> WindowWriter:
-            return WindowWriter(KafkaPartition(config, number, name), windows, events_max=1_000)
+            return WindowWriter(KafkaPartition(config, number, name, admin), windows, events_max=1_000)
 
         self.once = WindowPartitions(PARTITIONS, made, windows, self._forward)
         self.every = KafkaAppender(config, name)

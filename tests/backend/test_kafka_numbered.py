@@ -16,8 +16,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.appender import FencedProducing, NumberedWriter
+from headgate.backend.kafka.client import KafkaAdmin
 from headgate.backend.kafka.records import records_of
-from headgate.backend.kafka.window_writer import KafkaPartition, WindowWriter
+from headgate.backend.kafka.window_writer import READING, KafkaPartition, WindowWriter
 from headgate.event.arrow import StoredEvent, from_batch_all
 from headgate.ingress.encode import Entries
 from headgate.ingress.intake import Intake
@@ -300,8 +301,10 @@ def test_an_owner_that_is_fenced_ends_the_stream_and_nothing_is_lost(store: Kafk
             stream, _ = await opened(client, "p", "ns/once")
             await stream.write(request(0, 10))
             assert said(await stream.read()) == (0, 9, 0)
-            for partition in range(PARTITIONS):
-                other = WindowWriter(KafkaPartition(store.config, partition, "other"), front._windows, events_max=1_000)
+            admin = KafkaAdmin(store.config, READING)
+            for number in range(PARTITIONS):
+                partition = KafkaPartition(store.config, number, "other", admin)
+                other = WindowWriter(partition, front._windows, events_max=1_000)
                 await asyncio.to_thread(other.take)
                 await asyncio.to_thread(other.close)
             await stream.write(request(10, 10))

@@ -12,9 +12,11 @@ from clusters.kafka import Kafka
 from confluent_kafka import Producer
 
 from headgate.backend.config import KafkaConfig
+from headgate.backend.kafka.client import KafkaAdmin
 from headgate.backend.kafka.records import encode_record
 from headgate.backend.kafka.server_pass import KnownPasses, OwnPass
 from headgate.backend.kafka.window_writer import (
+    READING,
     AnnouncedOwners,
     KafkaPartition,
     PartitionGoesError,
@@ -48,7 +50,7 @@ def chunk(*ids: str) -> Encoded:
 
 
 def writer(config: KafkaConfig, name: str = "here") -> WindowWriter:
-    return WindowWriter(KafkaPartition(config, 0, name), lambda: WINDOWS, events_max=1_000)
+    return WindowWriter(KafkaPartition(config, 0, name, KafkaAdmin(config, READING)), lambda: WINDOWS, events_max=1_000)
 
 
 def appended(one: WindowWriter, *ids: str) -> tuple[list[int], list[bool]]:
@@ -122,7 +124,7 @@ def test_what_is_behind_an_open_transaction_is_waited_for(config: KafkaConfig) -
             reading.set()
             return super().names(start, end, brokers, stopped)
 
-    second = WindowWriter(Watched(config, 0, "second"), lambda: WINDOWS, events_max=1_000)
+    second = WindowWriter(Watched(config, 0, "second", KafkaAdmin(config, READING)), lambda: WINDOWS, events_max=1_000)
     place, _ = appended(first, "a")
     assert stored(config) == {}
     found: list[tuple[list[int], list[bool]]] = []

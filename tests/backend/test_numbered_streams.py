@@ -48,9 +48,6 @@ class Writer:
             raise self.error
         return [0] * len(submits)
 
-    def numbers(self) -> dict[int, tuple[int, int]]:
-        return {}
-
     def close(self) -> None:
         self.is_closed = True
 
@@ -58,6 +55,7 @@ class Writer:
 def test_a_stream_that_was_given_up_while_it_was_opened_fences_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
     writers = Writers()
     monkeypatch.setattr(appender, "NumberedWriter", lambda *_: Writer(writers))
+    monkeypatch.setattr(appender, "read_numbers", lambda *_: {})
 
     async def main() -> None:
         producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))
@@ -85,6 +83,7 @@ def test_one_namespace_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -
     writers = Writers()
     writers.may_go_on.set()
     monkeypatch.setattr(appender, "NumberedWriter", lambda *_: Writer(writers))
+    monkeypatch.setattr(appender, "read_numbers", lambda *_: {})
     monkeypatch.setattr(appender, "KAFKA_PRODUCER_STREAMS_MAX", 4)
 
     async def main() -> None:
@@ -103,6 +102,7 @@ def test_what_was_refused_ends_a_stream_and_is_not_tried_again(monkeypatch: pyte
     writers = Writers()
     writers.may_go_on.set()
     monkeypatch.setattr(appender, "NumberedWriter", lambda *_: Writer(writers))
+    monkeypatch.setattr(appender, "read_numbers", lambda *_: {})
 
     async def main() -> None:
         producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))

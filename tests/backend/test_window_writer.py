@@ -105,7 +105,9 @@ def numbers(after: int, last: int, stream: int = 1, producer: str = "p") -> Numb
 
 def test_numbers_are_stored_with_their_events_and_also_without_any_that_is_new(world: World) -> None:
     writer = made(Partition(world), world)
-    was_there(writer, "x", numbers=[numbers(-1, -1)])
+    begins = to_batch([StoredEvent(BROKER, Event("1.0", "x", "/s", "t"))]).slice(0, 0)
+    assert writer.append(Encoded(begins, [], numbers=[numbers(-1, -1)])) == Sifted([], [])
+    assert world.next_offset == 1, "one transaction"
     assert was_there(writer, "a", "b", numbers=[numbers(-1, 1)]) == [False, False]
     assert world.newest("p") == (1, 1)
     assert was_there(writer, "b", "a", numbers=[numbers(1, 3)]) == [True, True]

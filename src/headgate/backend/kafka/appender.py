@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.client import BOUNDED_SEND, TopicProducer, library, offset_of
+from headgate.backend.kafka.client import BOUNDED_SEND, KafkaAdmin, TopicProducer, library, offset_of
 from headgate.backend.kafka.producer_numbers import group_of, number_place, producer_name, read_numbers
 from headgate.backend.kafka.records import KafkaRecord, records_of
 from headgate.backend.kafka.transactions import EventRecords, FencedName, FencedWriter, fenced_by, name_taken
@@ -246,17 +246,10 @@ class NumberedWriter:
             f"the producer {producer!r} has opened another stream",
             "a producer has one stream at a time: give each process a name of its own",
         )
-        # Before the numbers are read: an earlier stream commits nothing from here on.
         self._writer: FencedWriter | None = FencedWriter(
             config, FencedName("events", name, _NUMBERED_DOING, _NUMBERED_UNSURE, fenced)
         )
-        self._name = name
         self._group = group_of(config, name, _NUMBERED_DOING)
-
-    def numbers(self) -> dict[int, tuple[int, int]]:
-        """See `read_numbers`."""
-        partitions = range(self._config.topics.events.partitions)
-        return read_numbers(self._config, self._name, partitions, _NUMBERED_DOING)
 
     def store(self, submits: Sequence[EventRecords]) -> list[int]:
         """Stores events with their numbers in one transaction, all or none; gives a number of no meaning for each.
@@ -298,6 +291,7 @@ class NumberedWriter:
 class FencedProducing(Producing):
     """One stream of a producer; made by `FencedProducers.open`. `writer` and `commit` are None until `made` is set."""
 
+    admin: KafkaAdmin | None = None
     stream: int = field(default_factory=time.time_ns)
     writer: NumberedWriter | None = None
     commit: GroupCommit[EventRecords, int] | None = None
@@ -315,9 +309,12 @@ class FencedProducing(Producing):
         await asyncio.shield(done)  # what is under way is not given up with the request
 
     async def learn(self) -> None:
-        """Learns what is stored, and has a larger number than the streams that stored it."""
-        assert self.writer is not None, "the stream is open"
-        found = await asyncio.to_thread(self.writer.numbers)
+        """Learns what is stored, and has a larger number than the streams that stored it.
+
+        Comes behind the writer: it fences, and an earlier stream commits nothing from then on.
+        """
+        assert self.admin is not None, "`FencedProducers` has given it"
+        found = await asyncio.to_thread(read_numbers, self.admin, producer_name(self.broker, self.producer))
         self.newest.update({partition: number for partition, (number, _) in found.items()})
         largest = max((stream for _, stream in found.values()), default=0)
         if largest > self.stream:
@@ -343,6 +340,7 @@ class FencedProducers:
 
     def __init__(self, config: KafkaConfig, begin: Callable[[FencedProducing], Awaitable[None]] | None = None) -> None:
         self._config = config
+        self._admin = KafkaAdmin(config, _NUMBERED_DOING)
         self._begin = begin
         self._places = FairPlaces("numbered-producers", "KAFKA_PRODUCER_STREAMS_MAX", KAFKA_PRODUCER_STREAMS_MAX)
         self._open: dict[tuple[str, str], FencedProducing] = {}
@@ -362,7 +360,7 @@ class FencedProducers:
                 del self._open[key]
         place = ExitStack()
         place.enter_context(self._places.held(namespace_of(broker), user))
-        opened = self._open[key] = FencedProducing(self, broker, producer, {}, user, place=place)
+        opened = self._open[key] = FencedProducing(self, broker, producer, {}, user, admin=self._admin, place=place)
         making = asyncio.create_task(self._make(opened))
         making.add_done_callback(lambda done: done.cancelled() or done.exception())  # also when nobody awaits it
         try:

@@ -257,6 +257,25 @@ class KafkaAdmin(KafkaClient["AdminClient"]):
 
         return self.once_elected(ask)
 
+    def commits(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, str]:
+        """The metadata of what a group has committed, by partition; blocking. Waits for transactions under way."""
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        places = [library().TopicPartition(topic, partition) for partition in partitions]
+        asked = ConsumerGroupTopicPartitions(group, places)
+
+        def ask() -> dict[int, str]:
+            answers = self.raw.list_consumer_group_offsets(
+                [asked], require_stable=True, request_timeout=KAFKA_READ_S_MAX
+            )
+            found = answers[group].result().topic_partitions
+            for place in found:
+                if place.error is not None:
+                    raise library().KafkaException(place.error)
+            return {place.partition: place.metadata for place in found if place.offset >= 0}
+
+        return self.once_elected(ask)
+
     def topic_id(self, topic: str) -> str:
         """Tells a topic from one of the same name that was made anew; UnavailableError where there is none."""
         asked = self.raw.describe_topics(library().TopicCollection([topic]), request_timeout=KAFKA_ADMIN_S_MAX)

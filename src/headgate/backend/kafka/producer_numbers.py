@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.client import TopicConsumer, library
+from headgate.backend.kafka.client import KafkaAdmin, TopicConsumer, library
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
@@ -27,11 +27,12 @@ def producer_name(broker: str, producer: str) -> str:
     return f"producer-{digest[:32]}"
 
 
-def read_numbers(config: KafkaConfig, name: str, partitions: Iterable[int], doing: str) -> dict[int, tuple[int, int]]:
+def read_numbers(admin: KafkaAdmin, name: str, partitions: Iterable[int] | None = None) -> dict[int, tuple[int, int]]:
     """The newest number by partition, and its stream, 0 for none; blocking. Waits for transactions under way."""
-    with closing(TopicConsumer.committed(config, doing, group=name)) as reader:
-        found = reader.commits([library().TopicPartition(config.topic("events"), one) for one in partitions])
-    texts = {place.partition: place.metadata.partition(":") for place in found if place.offset >= 0 and place.metadata}
+    config = admin.config
+    every = range(config.topics.events.partitions)
+    found = admin.commits(config.topic(name), config.topic("events"), every if partitions is None else partitions)
+    texts = {partition: text.partition(":") for partition, text in found.items()}
     return {partition: (int(number), int(stream or 0)) for partition, (number, _, stream) in texts.items()}
 
 

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import structlog
@@ -218,7 +218,7 @@ def _refused(found: ForeignRecord, broker: str, reason: str) -> KafkaRecord:
 # --- stored once ----------------------------------------------------------------------------------
 
 StoreOnce: TypeAlias = "Callable[[Mapping[int, Encoded]], Sequence[int | Sifted]]"
-"""Has the owners of partitions store chunks, in all of these or not; blocking."""
+"""Has the owners of partitions store chunks; blocking. After an error some may be stored."""
 
 
 class NumberedRecords:
@@ -236,6 +236,10 @@ class NumberedRecords:
         self._topics: dict[str, str] = {}
         self._newest: dict[tuple[str, str], dict[int, int]] = {}
         """Of producers of brokers, by their identities, the newest numbers that are stored, by partition."""
+
+    @cached_property
+    def _admin(self) -> KafkaAdmin:
+        return KafkaAdmin(self._config, _DOING)
 
     def forget(self) -> None:
         """Another process may store records, or the topics are others."""
@@ -267,13 +271,12 @@ class NumberedRecords:
     def _producer(self, record: ForeignRecord) -> str:
         """The name of a partition as a producer, which no client can have; a topic that was made anew has another."""
         if record.topic not in self._topics:
-            self._topics[record.topic] = KafkaAdmin(self._config, _DOING).topic_id(record.topic)
+            self._topics[record.topic] = self._admin.topic_id(record.topic)
         return f"source\0{self._group}\0{self._topics[record.topic]}\0{record.partition}"
 
     def _known(self, broker: str, producer: str) -> Mapping[int, int]:
         if (broker, producer) not in self._newest:
-            partitions = range(self._config.topics.events.partitions)
-            found = read_numbers(self._config, producer_name(broker, producer), partitions, _DOING)
+            found = read_numbers(self._admin, producer_name(broker, producer))
             self._newest[broker, producer] = {partition: number for partition, (number, _) in found.items()}
         return self._newest[broker, producer]
 

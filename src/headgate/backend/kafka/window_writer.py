@@ -163,7 +163,7 @@ class WindowWriter:
         newest = self._followed(chunk.numbers)
         try:
             stored = self._once.append(chunk)
-            if newest and isinstance(stored, Sifted) and all(stored.was_there):
+            if newest and isinstance(stored, Sifted) and stored.was_there and all(stored.was_there):
                 self._sink.append(chunk._replace(batch=chunk.batch.slice(0, 0), filter_values=[]))
         except HeadgateError:
             self._drop_failed()
@@ -259,16 +259,18 @@ class _Sink:
 GROUP: Final = "fronts"
 """The consumer group whose members share the partitions; its commits say who writes each of them."""
 _DOING: Final = "events that are stored once cannot be appended"
-_READING: Final = "events of a window cannot be read"
+READING: Final = "events of a window cannot be read"
+"""What an owner asks Kafka for."""
 _UNSURE: Final = "it is not known whether they are stored; sent again, they are stored once"
 _POLL_S: Final = 0.1
 
 
 class KafkaPartition:
-    """A partition of the topic `events`; the owner is announced as `name`."""
+    """A partition of the topic `events`; the owner is announced as `name`. Others may use `admin`, too."""
 
-    def __init__(self, config: KafkaConfig, partition: int, name: str) -> None:
+    def __init__(self, config: KafkaConfig, partition: int, name: str, admin: KafkaAdmin) -> None:
         self._config = config
+        self._admin = admin
         self._partition = partition
         self._name = name
         self._topic = config.topic("events")
@@ -277,10 +279,10 @@ class KafkaPartition:
         return _KafkaAppends(self._config, self._partition, self._name)
 
     def first(self) -> int:
-        return self._admin().offsets(self._topic, [self._partition], "earliest")[self._partition]
+        return self._admin.offsets(self._topic, [self._partition], "earliest")[self._partition]
 
     def at_time(self, time_us: int) -> int:
-        admin, partitions = self._admin(), [self._partition]
+        admin, partitions = self._admin, [self._partition]
         # What lies behind an open transaction has no time yet: then the answer is that there is nothing as new.
         committed = admin.offsets(self._topic, partitions, "latest")[self._partition]
         found = admin.offsets(self._topic, partitions, max(0, time_us // 1_000))[self._partition]
@@ -288,11 +290,11 @@ class KafkaPartition:
 
     def end(self) -> int:
         own = {"group.id": self._config.topic("reader"), "isolation.level": "read_uncommitted"}
-        with closing(TopicConsumer(self._config, _READING, own)) as every:
+        with closing(TopicConsumer(self._config, READING, own)) as every:
             return every.bounds(self._topic, self._partition)[1]
 
     def newest(self, broker: str, producer: str) -> tuple[int, int]:
-        found = read_numbers(self._config, producer_name(broker, producer), [self._partition], _DOING)
+        found = read_numbers(self._admin, producer_name(broker, producer), [self._partition])
         return found.get(self._partition, (-1, 0))
 
     def names(
@@ -300,7 +302,7 @@ class KafkaPartition:
     ) -> Iterator[StoredName | None]:
         if start >= end:
             return
-        with closing(TopicConsumer.committed(self._config, _READING)) as reader:
+        with closing(TopicConsumer.committed(self._config, READING)) as reader:
             reader.go(self._topic, self._partition, start)
             position, deadline = start, time.monotonic() + KAFKA_READ_S_MAX
             while position < end:
@@ -319,12 +321,9 @@ class KafkaPartition:
                         yield None
                 if time.monotonic() > deadline:
                     raise UnavailableError(
-                        f"{_READING}: partition {self._partition} of {self._topic} is not readable up to its end",
+                        f"{READING}: partition {self._partition} of {self._topic} is not readable up to its end",
                         hint="a batch is being written by a process that does not answer: try again in a few seconds",
                     )
-
-    def _admin(self) -> KafkaAdmin:
-        return KafkaAdmin(self._config, _READING)
 
 
 def _name_of(message: Message, brokers: Container[str]) -> Iterator[StoredName | None]:
@@ -365,10 +364,14 @@ class _KafkaAppends:
     def append(self, chunk: Encoded) -> Sequence[int]:
         events, produced = from_batch_all(chunk.batch), chunk.batch.column("produced").to_pylist()
         records = [checked_record(one.broker, one.event, text) for one, text in zip(events, produced, strict=True)]
+        newest = {producer_name(one.broker, one.producer): one for one in chunk.numbers}
+        places = [
+            (number_place(self._config, self._partition, one.last, one.stream), self._group(name))
+            for name, one in newest.items()
+        ]
         stored = self._writer.send_records(("events", self._partition, record) for record in records)
-        for name, one in {producer_name(one.broker, one.producer): one for one in chunk.numbers}.items():
-            place = number_place(self._config, self._partition, one.last, one.stream)
-            self._writer.add_places([place], self._group(name))
+        for place, group in places:
+            self._writer.add_places([place], group)
         self._writer.commit()
         return stored.get(("events", self._partition), [])
 

@@ -10,11 +10,12 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from headgate.backend.kafka.appender import FencedProducers, KafkaAppender
+from headgate.backend.kafka.client import KafkaAdmin
 from headgate.backend.kafka.election import GroupMembers
 from headgate.backend.kafka.objects import open_cache
 from headgate.backend.kafka.once import OnceAppender, WindowPartitions
 from headgate.backend.kafka.server_pass import KnownPasses, OwnPass
-from headgate.backend.kafka.window_writer import AnnouncedOwners, KafkaPartition, WindowWriter
+from headgate.backend.kafka.window_writer import READING, AnnouncedOwners, KafkaPartition, WindowWriter
 from headgate.ingress.partitions import EventPartitions
 from headgate.log.group_commit import Sifted
 from headgate.log.writer import Encoded
@@ -90,9 +91,10 @@ def _once(
     """What this front stores once, and the ways to and from the others."""
     config = context.on_kafka.kafka
     count = config.topics.events.partitions
+    admin = KafkaAdmin(config, READING)
 
     def writer(number: int) -> WindowWriter:
-        partition = KafkaPartition(config, number, peers.own_url)
+        partition = KafkaPartition(config, number, peers.own_url, admin)
         return WindowWriter(partition, brokers.windows, events_max=DEDUPLICATION_EVENTS_MAX // count)
 
     async def forward(partition: int, chunk: Encoded) -> int | Sifted:
