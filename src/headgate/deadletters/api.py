@@ -10,7 +10,7 @@ request that is broken off keeps what it has done, and a repeated one does no ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -45,10 +45,8 @@ from headgate_api.event.model import Event
 from headgate_api.objects.kinds import OWN_API_VERSION, JsonObject
 
 _PREFIX: Final = f"/apis/{OWN_API_VERSION}"
-LIST: Final = f"{_PREFIX}/deadletters"
-BASE: Final = f"{_PREFIX}/namespaces/{{namespace}}/deadletters"
-PENDING_LIST: Final = f"{_PREFIX}/pending"
-PENDING_BASE: Final = f"{_PREFIX}/namespaces/{{namespace}}/pending"
+DEAD_LETTERS: Final = "deadletters"
+PENDING: Final = "pending"
 _T = TypeVar("_T")
 _Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
 
@@ -128,29 +126,16 @@ def counts_bound(request: Request) -> int:
 
 
 def routes_of(
-    list_: Handler, counts: Handler, show: Handler, known: Handler, redrive: Handler, discard: Handler
+    plural: str, list_: Handler, counts: Handler, show: Handler, known: Handler, changes: Mapping[str, Handler]
 ) -> Iterator[Route]:
-    """The paths, which a dispatcher and a front have alike."""
-    yield Route(LIST, list_, methods=["GET"])
-    yield Route(BASE, list_, methods=["GET"])
-    yield Route(f"{LIST}/counts", counts, methods=["GET"])
-    yield Route(f"{BASE}/counts", counts, methods=["GET"])
-    yield Route(f"{BASE}/redrive", redrive, methods=["POST"])
-    yield Route(f"{BASE}/redrive/{{name}}", redrive, methods=["POST"])
-    yield Route(f"{BASE}/discard", discard, methods=["POST"])
-    yield Route(f"{BASE}/known", known, methods=["POST"])
-    yield Route(f"{BASE}/{{id}}", show, methods=["GET"])
-
-
-def pending_routes(list_: Handler, counts: Handler, show: Handler, known: Handler, cancel: Handler) -> Iterator[Route]:
-    """The same of events that wait for their time."""
-    yield Route(PENDING_LIST, list_, methods=["GET"])
-    yield Route(PENDING_BASE, list_, methods=["GET"])
-    yield Route(f"{PENDING_LIST}/counts", counts, methods=["GET"])
-    yield Route(f"{PENDING_BASE}/counts", counts, methods=["GET"])
-    yield Route(f"{PENDING_BASE}/cancel", cancel, methods=["POST"])
-    yield Route(f"{PENDING_BASE}/known", known, methods=["POST"])
-    yield Route(f"{PENDING_BASE}/{{id}}", show, methods=["GET"])
+    """The paths of one part of the store, which a dispatcher and a front have alike; `changes` by what ends theirs."""
+    every, base = f"{_PREFIX}/{plural}", f"{_PREFIX}/namespaces/{{namespace}}/{plural}"
+    for place in (every, base):
+        yield Route(place, list_, methods=["GET"])
+        yield Route(f"{place}/counts", counts, methods=["GET"])
+    for name, change in {**changes, "known": known}.items():
+        yield Route(f"{base}/{name}", change, methods=["POST"])
+    yield Route(f"{base}/{{id}}", show, methods=["GET"])
 
 
 class _PartApi:
@@ -161,12 +146,22 @@ class _PartApi:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def view(self, found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
-        """One in a list, or with its event in the JSON format; what is empty is left out."""
+    def facts(self, found: DeadLetterSummary) -> JsonObject:
+        """What is told of one beside its trigger and its event."""
         raise NotImplementedError
 
     def unknown(self, key: int) -> HeadgateError:
         raise NotImplementedError
+
+    def _view(self, found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
+        """One in a list, or with its event in the JSON format; what is empty is left out."""
+        namespace, _, trigger = found.trigger.partition("/")
+        seen: JsonObject = {"id": found.id, "namespace": namespace, "trigger": trigger, **self.facts(found)}
+        about = {"eventId": found.event_id, "eventSource": found.source, "eventType": found.type, "bytes": found.bytes}
+        given: JsonObject = {"sink": found.sink, "problem": found.problem}
+        if event is not None:
+            given |= {"answer": found.data.decode("utf-8", "replace"), "event": msgspec.Raw(encode_event(event))}
+        return seen | about | {name: value for name, value in given.items() if value}
 
     async def _list(self, request: Request) -> Response:
         selection = _converted(dict(request.query_params))
@@ -174,7 +169,7 @@ class _PartApi:
 
         def work(stored: DeadLetterReader) -> bytes:
             page, found = _select(stored, namespace, selection, self.where)
-            return msgspec.json.encode({"items": [self.view(one) for one in found], **page})
+            return msgspec.json.encode({"items": [self._view(one) for one in found], **page})
 
         return Response(await self._read(work), media_type=JSON)
 
@@ -190,7 +185,7 @@ class _PartApi:
             event = stored.event(key)
             if not found or event is None or found[0].trigger.partition("/")[0] != namespace:
                 raise self.unknown(key)
-            return self.view(found[0], event)
+            return self._view(found[0], event)
 
         return json_response(await self._read(work))
 
@@ -228,7 +223,9 @@ class DeadLettersApi(_PartApi):
         self._dead_letters = dead_letters
 
     def routes(self) -> Iterator[Route]:
-        return routes_of(self._list, self._counts, self._show, self._known, self._redrive, self._discard)
+        redrive, discard = self._redrive, self._discard
+        changes = {"redrive": redrive, "redrive/{name}": redrive, "discard": discard}
+        return routes_of(DEAD_LETTERS, self._list, self._counts, self._show, self._known, changes)
 
     def unknown(self, key: int) -> HeadgateError:
         hint = "it may have been sent or discarded"
@@ -262,27 +259,15 @@ class DeadLettersApi(_PartApi):
         metrics.DEAD_LETTERS.labels("discarded").inc(count)
         return json_response({"count": count, **page})
 
-    def view(self, found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
-        namespace, _, trigger = found.trigger.partition("/")
-        seen: JsonObject = {
-            "id": found.id,
-            "namespace": namespace,
-            "trigger": trigger,
+    def facts(self, found: DeadLetterSummary) -> JsonObject:
+        return {
             "state": found.state,
             "reason": found.reason,
             "died": rfc3339.text(found.died_us),
             "attempts": found.attempts,
             "code": found.code,
             "destination": found.destination,
-            "eventId": found.event_id,
-            "eventSource": found.source,
-            "eventType": found.type,
-            "bytes": found.bytes,
         }
-        given: JsonObject = {"sink": found.sink, "problem": found.problem}
-        if event is not None:
-            given |= {"answer": found.data.decode("utf-8", "replace"), "event": msgspec.Raw(encode_event(event))}
-        return seen | {name: value for name, value in given.items() if value}
 
 
 class PendingApi(_PartApi):
@@ -295,7 +280,7 @@ class PendingApi(_PartApi):
         self._pending = pending
 
     def routes(self) -> Iterator[Route]:
-        return pending_routes(self._list, self._counts, self._show, self._known, self._cancel)
+        return routes_of(PENDING, self._list, self._counts, self._show, self._known, {"cancel": self._cancel})
 
     def unknown(self, key: int) -> HeadgateError:
         hint = "its time may have come, or it was cancelled"
@@ -308,21 +293,9 @@ class PendingApi(_PartApi):
         count = await self._pending.cancel([one.id for one in found])
         return json_response({"count": count, **page})
 
-    def view(self, found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
-        namespace, _, trigger = found.trigger.partition("/")
-        seen: JsonObject = {
-            "id": found.id,
-            "namespace": namespace,
-            "trigger": trigger,
-            "due": rfc3339.text(found.due_us),
-            "stored": rfc3339.text(found.died_us),
-            "attempts": found.failures,
-            "eventId": found.event_id,
-            "eventSource": found.source,
-            "eventType": found.type,
-            "bytes": found.bytes,
-        }
-        return seen if event is None else seen | {"event": msgspec.Raw(encode_event(event))}
+    def facts(self, found: DeadLetterSummary) -> JsonObject:
+        due, stored = rfc3339.text(found.due_us), rfc3339.text(found.died_us)
+        return {"due": due, "stored": stored, "attempts": found.failures}
 
 
 def _select(

@@ -21,11 +21,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.deadletters.api import (
+    DEAD_LETTERS,
+    PENDING,
     CountsPage,
     DeadLetterNotFoundError,
     PendingNotFoundError,
     counts_bound,
-    pending_routes,
     routes_of,
 )
 from headgate.objects.api.grants import Grants
@@ -90,8 +91,10 @@ class DeadLettersFront:
 
     def routes(self) -> Iterator[Route]:
         redrive, discard = (partial(self._change, counted=counted) for counted in (("count", "gone"), ("count",)))
-        yield from routes_of(self._list, self._counts, self._group.pass_to_one, self._known, redrive, discard)
-        yield from pending_routes(self._list, self._counts, self._group.pass_to_one, self._known, discard)
+        handlers = (self._list, self._counts, self._group.pass_to_one, self._known)
+        changes = {"redrive": redrive, "redrive/{name}": redrive, "discard": discard}
+        yield from routes_of(DEAD_LETTERS, *handlers, changes)
+        yield from routes_of(PENDING, *handlers, {"cancel": discard})
 
     async def _list(self, request: Request) -> Response:
         query: JsonObject = dict(request.query_params)
