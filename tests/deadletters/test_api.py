@@ -101,7 +101,7 @@ def test_dead_letters_are_sent_to_another_trigger(api: Api) -> None:
     assert (answer["count"], answer["gone"]) == (3, 0)
     found = page(api.store.reader)
     assert {(one.target, one.trigger, one.state, one.broker) for one in found} == {
-        (77, "default/heir", DeadLetterState.REDRIVING, target(77, "").broker)
+        (77, "default/heir", DeadLetterState.REDRIVING, "default/default")
     }
     assert [one.due_us - found[0].due_us for one in found] == [0, 1_000_000, 2_000_000], "they keep the pace"
 

@@ -258,8 +258,8 @@ class Replaying:
             return "delivered"
         if target is None:
             return "failed"
-        marked, now_us = SharedEvent(stored.broker, event, stored.append_time_us), self._clocks.now_us()
-        return await give_up(self._dead_letters, target, delivery, marked, outcome, now_us=now_us)
+        marked = SharedEvent(stored.broker, event, stored.append_time_us, original=stored.original)
+        return await give_up(self._dead_letters, target, delivery, marked, outcome, now_us=self._clocks.now_us())
 
     async def _pause(self, to: Recipient, delivery: Delivery) -> None:
         await asyncio.sleep(left_s(to.rules, delivery.failures, delivery.due_us, now_us=self._clocks.now_us()))

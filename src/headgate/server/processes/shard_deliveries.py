@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +21,7 @@ from headgate.delivery.attempt_service import AttemptService, IngressReplies
 from headgate.delivery.authentication import IdentityTokens
 from headgate.delivery.circuit import SubscriberHealth
 from headgate.delivery.cursors import CursorStore, Flusher
-from headgate.delivery.events import Events, load_or_none
+from headgate.delivery.events import Events
 from headgate.delivery.journal import Journal
 from headgate.delivery.post import Transport
 from headgate.delivery.retry import SYSTEM, Clocks
@@ -301,11 +300,6 @@ class ShardState:
     when_durable: WhenDurable = always_durable
 
 
-async def _is_below_ceiling(check: FinalCheck, events: Events, target: Target, partition: int, offset: int) -> bool:
-    event = await load_or_none(events, partition, offset)
-    return event is not None and check.is_below_ceiling(target, event)
-
-
 class ShardDeliveries:
     """Everything between a shard's rows and its subscribers and consumers, on one event loop.
 
@@ -332,7 +326,6 @@ class ShardDeliveries:
             state.quotas,
             state.when_durable,
             self.routing.any_trigger,
-            partial(_is_below_ceiling, self.final_check, state.events),
         )
         self.pending = Pending(
             state.own.dead_letters, self.dead_letters, options.clocks, state.when_durable, self._tell_backlog
