@@ -125,7 +125,7 @@ async def _own_store(context: child.Context, stop: asyncio.Event) -> AsyncIterat
         )
         await asyncio.to_thread(reconciler.step)
         await asyncio.to_thread(store.signing_keys.tend)
-        await asyncio.to_thread(store.handshakes.prepare)
+        await asyncio.to_thread(store.server_secret.prepare)
         history = own_history(settings)
         follower = LogFollower(ChunkLog(LogDirectory(settings.log_directory, settings.on_corrupt)))
 
