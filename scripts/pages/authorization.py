@@ -28,6 +28,7 @@ A right to a broker's events may have [a ceiling](../howto/authorize.md#let-a-te
 * `joined`: the ceiling holds beside the filter of the request.
 * `written`: what is written gets only events below the ceiling of its writer.
 * `own`: of triggers and subscriptions whose own ceiling lies inside the user's; for others the answer is 403.
+* `each`: what came of the user's events is there, each judged by its event; nothing else is.
 * `shown`: other users' triggers and subscriptions are shown without what events have left: findings in their status, counters.
 * `refused`: 403 for whoever has a ceiling there.
 

@@ -34,6 +34,7 @@ from tests.delivery.harness import BROKER, event
 
 STEP_S = 60.0
 PATH = "/pull/{namespace}/{name}"
+DISCARD = "/apis/headgate.dev/v1/namespaces/ns/deadletters/discard"
 
 
 @contextlib.asynccontextmanager
@@ -121,13 +122,15 @@ def test_the_headers_of_another_server_are_no_way_around_a_ceiling(
 
     async def main(data: Path) -> None:
         settings = Settings(data=data, listen="127.0.0.1:1", grpc="off")
-        own = {0: Owned(Router([Route(PATH, answer, methods=["POST"])]))}
-        async with local_http.answering(partitions_api(own), settings.dispatcher_socket(0)):
+        routes = [Route(path, answer, methods=["POST"]) for path in (PATH, DISCARD)]
+        async with local_http.answering(partitions_api({0: Owned(Router(routes))}), settings.dispatcher_socket(0)):
             owners = PartitionOwners(settings, 1, dict, PeerServers(settings))
-            app = Router(owners.routes([Route(PATH, answer, methods=["POST"])]))
+            app = Router(owners.routes(routes))
             headers = [(FORWARDED, b"1"), (PARTITION, b"0")]
             user = replace(authenticated("blue"), ceiling=ceiling)
             assert await pull(app, headers=headers, **{USER: user}) == status
+            path = {"path": DISCARD, "raw_path": DISCARD.encode()}
+            assert await pull(app, headers=headers, **path, **{USER: user}) == 200, "who answers looks at each"
 
     asyncio.run(asyncio.wait_for(main(tmp_path_factory.mktemp("o")), STEP_S))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -64,6 +64,20 @@ def counts_of(paths: Iterable[Path], namespace: str | None, where: str = DEAD) -
     return most_first([one for path in paths if path.exists() for one in _counts(path, namespace, where)])
 
 
+def counted(found: Iterable[DeadLetterSummary]) -> list[DeadLetterCount]:
+    """The same of some dead letters, or pending events, that were read."""
+    times = defaultdict[tuple[str, str, str], list[int]](list)
+    for one in found:
+        is_pending = one.state == DeadLetterState.PENDING
+        times[one.trigger, one.reason, one.state].append(one.due_us if is_pending else one.died_us)
+    return most_first(
+        [
+            _count(trigger, reason, state, len(all_), min(all_), max(all_))
+            for (trigger, reason, state), all_ in times.items()
+        ]
+    )
+
+
 def most_first(counts: Sequence[DeadLetterCount]) -> list[DeadLetterCount]:
     """In the order in which people look at them."""
     return sorted(counts, key=lambda one: (-one.count, one.namespace, one.trigger, one.reason, one.state))
@@ -76,11 +90,12 @@ def _counts(path: Path, namespace: str | None, where: str) -> list[DeadLetterCou
     with read_only(path) as connection:
         counts = _COUNTS if where.startswith(DEAD) else _PENDING_COUNTS
         rows = connection.execute(counts.format(where), parameters).fetchall()
-    return [
-        DeadLetterCount(at, name, reason, state, count, rfc3339.text(oldest), rfc3339.text(newest))
-        for trigger, reason, state, count, oldest, newest in rows
-        for at, _, name in [trigger.partition("/")]
-    ]
+    return [_count(*row) for row in rows]
+
+
+def _count(trigger: str, reason: str, state: str, count: int, oldest_us: int, newest_us: int) -> DeadLetterCount:
+    namespace, _, name = trigger.partition("/")
+    return DeadLetterCount(namespace, name, reason, state, count, rfc3339.text(oldest_us), rfc3339.text(newest_us))
 
 
 _COUNTS: Final = (
@@ -373,7 +388,7 @@ class DeadLetterReader:
 
     def summaries(
         self, where: str, parameters: tuple[object, ...], *, after: int, limit: int, newest: bool = False
-    ) -> list[DeadLetterSummary]:
+    ) -> Iterator[DeadLetterSummary]:
         """Dead letters with ids above `after`, in order; `where` is a condition of ours, never a client's text.
 
         With `newest` the highest ids come first, those below `after`, where that is not 0.
@@ -381,7 +396,7 @@ class DeadLetterReader:
         found = (after, *parameters, limit)
         beyond, order = ("id < ifnull(nullif(?, 0), 1 << 62)", "id DESC") if newest else ("id > ?", "id")
         rows = self._connection.execute(f"{_SUMMARIES} WHERE {beyond} AND {where} ORDER BY {order} LIMIT ?", found)
-        return list(map(_summary, rows))
+        return map(_summary, rows)
 
     def event(self, id_: int) -> Event | None:
         """The event of a dead letter; None when it is gone."""

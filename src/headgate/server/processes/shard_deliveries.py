@@ -15,6 +15,7 @@ import structlog
 from starlette.routing import Route
 
 from headgate.deadletters.api import DeadLettersApi, PendingApi
+from headgate.deadletters.own import LetterRights
 from headgate.deadletters.pending import Pending
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService, IngressReplies
@@ -29,6 +30,7 @@ from headgate.delivery.scheduler import Scheduler, SchedulerListener
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.filter.skipping.prune import FilterValueRule
+from headgate.objects.api.grants import Grants
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.routing import RoutingTable, Target, TargetReport
 from headgate.objects.kinds.specs import ServedBroker
@@ -229,7 +231,8 @@ class SenderIdentity:
 class DeliveryOptions:
     """What a dispatcher works with, wherever its matches come from; for `token`, see `child.Context`.
 
-    None for `transport` is the real HTTP client, for the way `inward` plain HTTP to the server's own address.
+    None for `transport` is the real HTTP client, for the way `inward` plain HTTP to the server's own address, and for
+    `rights` to events: nobody is asked who he is.
     `on_ready` is called once, when matches can come; `on_look` hears what is wrong as long as the loop turns.
     """
 
@@ -239,6 +242,7 @@ class DeliveryOptions:
     identity: SenderIdentity = field(default_factory=SenderIdentity)
     transport: Transport | None = None
     inward: Transport | None = None
+    rights: Grants | None = None
     tracing: Tracing | None = None
     on_ready: Callable[[], None] = lambda: None
     on_look: Callable[[str], object] = lambda _: None
@@ -377,10 +381,12 @@ class ShardDeliveries:
     def routes(self, objects: Store | None) -> Iterator[Route]:
         """What fronts ask of counters, dead letters and replays; no replays where there are no objects."""
         yield from self._target_stats.routes()
-        yield from DeadLettersApi(self._state.own.dead_letters, self.dead_letters).routes()
-        yield from PendingApi(self._state.own.dead_letters, self.pending).routes()
+        path, options = self._state.own.dead_letters, self._means.options
+        rights = LetterRights(options.rights, objects.server_secret, options.clocks.now_us) if objects else None
+        yield from DeadLettersApi(path, self.dead_letters, rights).routes()
+        yield from PendingApi(path, self.pending, rights).routes()
         if objects is not None:
-            yield from ReplaysApi(self.replays, self._means.log, objects, self._means.options.identity.policy).routes()
+            yield from ReplaysApi(self.replays, self._means.log, objects, options.identity.policy).routes()
 
     def works(
         self,
