@@ -73,12 +73,13 @@ class KeptWorld:
             dead_letters=self.letters,
             trigger=self._trigger,
             rule_of=lambda broker: world.store.served(broker.rpartition("/")[0]).rule.value,  # type: ignore[union-attr]
+            rights=rights,
         )
         whose = LetterRights(rights, world.store.server_secret, SYSTEM.now_us)
         apis = (
             DeadLettersApi(self.path, self.letters, whose),
             PendingApi(self.path, self.pending, whose),
-            ReplaysApi(self.replays, world.chunks, world.store, UrlPolicy()),
+            ReplaysApi(self.replays, world.chunks, world.store, UrlPolicy(), rights),
         )
         routes = [route for api in apis for route in api.routes()]
         world.dispatcher.kept = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)

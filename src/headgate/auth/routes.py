@@ -176,8 +176,7 @@ def _collections() -> Iterator[RightOfRoute]:
         ("POST", f"{replays}/{{name}}/cancel", "update", "cancel a replay"),
     ):
         resource = next(name for name in names if f"/{name}" in path)
-        access = _REFUSED if resource == "replays" else EventAccess.EACH
-        yield RightOfRoute(method, path, Attributes(verb, OWN, resource), what, access)
+        yield RightOfRoute(method, path, Attributes(verb, OWN, resource), what, EventAccess.EACH)
     wanted = Attributes("create", EVENTING, "triggers", "redrive")
     what = "send dead letters to this trigger"
     yield RightOfRoute("POST", f"{letters}/redrive/{{name}}", wanted, what, EventAccess.EACH)

@@ -367,6 +367,7 @@ class ShardDeliveries:
             dead_letters=self.dead_letters,
             trigger=self.routing.trigger,
             rule_of=self.routing.rule_of,
+            rights=options.rights,
             shard=shard,
             committer=state.committer(),
         )
@@ -386,7 +387,8 @@ class ShardDeliveries:
         yield from DeadLettersApi(path, self.dead_letters, rights).routes()
         yield from PendingApi(path, self.pending, rights).routes()
         if objects is not None:
-            yield from ReplaysApi(self.replays, self._means.log, objects, options.identity.policy).routes()
+            policy = options.identity.policy
+            yield from ReplaysApi(self.replays, self._means.log, objects, policy, options.rights).routes()
 
     def works(
         self,
