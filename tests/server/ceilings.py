@@ -236,7 +236,7 @@ class World:
             cast(DispatcherReach, self.dispatcher),
             NumbersHistory(dict),
             follower,
-            records=lambda _: FileRecords(folder, log, 1, follower),
+            records=control.records_for(FileRecords(folder, log, 1, follower), store, api.authorizer),
             parts=tuple,
             counter=self.scanner,
             log=log,

@@ -6,6 +6,7 @@ Of hidden events one server has many and the other one few, and what a transform
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -17,6 +18,7 @@ from headgate.deadletters.own import LetterRights
 from headgate.deadletters.pending import Pending
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore, StoredDeadLetter
+from headgate.delivery.cursors import CursorChange, CursorStore
 from headgate.delivery.events import LogEvents
 from headgate.delivery.retry import SYSTEM
 from headgate.log.directory import LogDirectory
@@ -55,7 +57,7 @@ class KeptWorld:
         self._targets = triggers
         self._positions = iter(range(10**6))
         own = directories_of(world.folder, 1)[0]
-        self.path = own.dead_letters
+        self.path, self.cursors = own.dead_letters, own.cursors
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with closing(DeadLetterStore(self.path)) as store:
             store.apply(list(self._letters()), [], [])
@@ -84,6 +86,20 @@ class KeptWorld:
         routes = [route for api in apis for route in api.routes()]
         world.dispatcher.kept = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         self._running = asyncio.get_running_loop().create_task(self.replays.run())
+
+    def match(self, offset: int) -> None:
+        """The matcher has found an event for both triggers; of one server after it had found many others."""
+        before = [(at, 999) for at in range(offset if self.variant == "crimson" else 1)]
+        rows = [*before, (offset, self._targets["mine"]), (offset, self._targets["every"])]
+        self.world.match(rows)
+        with closing(CursorStore(self.cursors)) as cursors:
+            cursors.flush(CursorChange(len(rows), {0: offset + 1}, [], []))
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("UPDATE letters SET position = position + 1000")
+            for position, (at, target) in enumerate(rows):
+                where = "target = ? AND event_offset = ? AND state != 'pending'"
+                connection.execute(f"UPDATE letters SET position = ? WHERE {where}", (position, target, at))
+            connection.commit()
 
     async def close(self) -> None:
         self._running.cancel()

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from headgate.auth.user import User
 from headgate.deadletters import own as own_letters
 from headgate.deadletters.own import opaque_ids
 from headgate.deadletters.store import DeadLetterReader
@@ -43,8 +44,8 @@ OURS = f"/apis/{OWN}/v1/namespaces/shop"
 EVERYWHERE = f"/apis/{OWN}/v1"
 LETTERS, PENDING, REPLAYS = f"{OURS}/deadletters", f"{OURS}/pending", f"{OURS}/replays"
 VARIANTS = ("crimson", "scarlet")
-_NUMBERS = re.compile(rb'"(id|next|ceiling)":("[0-9.-]+"|[0-9]+)')
-_GIVEN = re.compile(rb'"created":"[^"]*"|[0-9]{10,}')
+_NUMBERS = re.compile(rb'"(id|deadLetter|next|ceiling)":("[0-9.-]+"|[0-9]+)')
+_GIVEN = re.compile(rb'"(created|time)":"[^"]*"|[0-9]{10,}')
 """What differs by itself: times of now, and the words for an id."""
 Two = tuple[KeptWorld, KeptWorld]
 
@@ -260,6 +261,41 @@ def test_the_answer_to_several_events_is_not_told(still: Two) -> None:
         assert shown.get("answer") == answer
     raw = raw_ids(still[0], LETTERS)["shop/every", 3, "503shop/orders"]
     assert still[0].world.ask("GET", f"{LETTERS}/{raw}", user=ROOT).json["answer"] == "crimson-1 is wrong"
+
+
+# --- what became of an event ----------------------------------------------------------------------
+
+
+def told_of(one: KeptWorld, path: str, user: User = BLUE) -> list[dict[str, Any]]:
+    """What is told of the dead letters of an event."""
+    answer = one.world.ask("GET", f"{OBJECTS}/brokers/orders/{path}?id=blue-3", user=user).json
+    if path == "trace":
+        return [match["deadLetter"] for match in answer["trace"]["matches"]]
+    return [line for line in answer["timeline"] if line["what"] == "dead-letter"]
+
+
+def test_traces_name_dead_letters_as_lists_do(kept: Two) -> None:
+    """Their numbers in the store count others', as does where a match stands in the outbox."""
+    for one in kept:
+        one.match(3)
+    for path in ("trace", "timeline", "why"):
+        alike(kept, "GET", f"{OBJECTS}/brokers/orders/{path}?id=blue-3")
+    one = kept[0]
+    (items,) = walk(one, LETTERS, event="blue-3")
+    ids = {item["id"] for item in items if item["trigger"] != "gone"}
+    assert {line["id"] for line in told_of(one, "trace")} == ids
+    lines = told_of(one, "timeline")
+    assert {line["deadLetter"] for line in lines} == ids
+    assert all(f"dead letter {line['deadLetter']} " in line["says"] for line in lines)
+    raw = {line["id"] for line in told_of(one, "trace", ROOT)}
+    assert (len(raw), raw.isdisjoint(ids), max(raw) < 1_000) == (2, True, True)
+    for name, answer in (("mine", "no"), ("every", "crimson-1 is wrong")):
+        path = f"{OBJECTS}/triggers/{name}/why?id=blue-3"
+        assert one.world.ask("GET", path, user=ROOT).json["attempts"]["answer"] == answer
+    assert one.world.ask("GET", f"{OBJECTS}/triggers/mine/why?id=blue-3").json["attempts"]["answer"] == "no"
+    listed = one.world.ask("GET", f"{OBJECTS}/brokers/orders/why?id=blue-3").json["triggers"]
+    answers = {each["trigger"]: each["attempts"].get("answer") for each in listed}
+    assert answers == {"mine": "no", "every": None}, "it was that to other events, too"
 
 
 # --- changes --------------------------------------------------------------------------------------
