@@ -422,9 +422,11 @@ def replay(
     if as_json:
         typer.echo(json.dumps(made, indent=2))
     elif dry_run:
-        typer.echo(f"{made['matched']} of {made['eventsTotal']} events would be sent to {target}")
+        of = f" of {made['eventsTotal']}" if "eventsTotal" in made else ""  # not told below a ceiling
+        typer.echo(f"{made['matched']}{of} events would be sent to {target}")
     else:
-        typer.echo(f"replay {made['id']} of {made['eventsTotal']} events has begun")
+        of = f" of {made['eventsTotal']} events" if "eventsTotal" in made else ""
+        typer.echo(f"replay {made['id']}{of} has begun")
 
 
 @replays.command("list")
@@ -462,7 +464,13 @@ def _ended(server: str, namespace: str, id_: int) -> Any:  # noqa: ANN401 - JSON
     """A replay once it has ended; Ctrl-C ends it."""
     try:
         while (found := request(server, "GET", _replay_path(namespace, id_)))["state"] == "running":
-            typer.echo(f"searched {found['eventsPassed']:,} of {found['eventsTotal']:,} events", err=True)
+            is_told = "eventsTotal" in found
+            done = (
+                f"searched {found['eventsPassed']:,} of {found['eventsTotal']:,}"
+                if is_told
+                else f"found {found['matched']:,}"
+            )
+            typer.echo(f"{done} events", err=True)
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         request(server, "POST", _replay_path(namespace, id_, "cancel"))
@@ -475,7 +483,8 @@ def _ended(server: str, namespace: str, id_: int) -> Any:  # noqa: ANN401 - JSON
 def _replay_row(item: dict[str, Any]) -> list[str]:
     fields = ("eventsPassed", "eventsTotal", "matched", "delivered", "deadLettered", "failed")
     target = item["trigger"] or item["url"]
-    return [*(str(item[name]) for name in ("id", "state", "broker")), target, *(str(item[name]) for name in fields)]
+    numbers = (str(item.get(name, "-")) for name in fields)
+    return [*(str(item[name]) for name in ("id", "state", "broker")), target, *numbers]
 
 
 def _replay_path(namespace: str, *names: object) -> str:
