@@ -7,8 +7,12 @@ import random
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from headgate.deadletters.opaque_ids import NOBODYS, OpaqueIds
+from headgate.deadletters.own import opaque_ids
 from headgate.objects.store.store import Store
+from headgate_api.errors import UnavailableError
 
 IDS = OpaqueIds(bytes(range(32)))
 TOP = (1 << 52) - 1
@@ -42,6 +46,15 @@ def test_they_tell_neither_order_nor_distance() -> None:
     assert sum(abs(step) < TOP // 100 for step in steps) < 120
     for bit in range(52):
         assert 1_800 < sum(one >> bit & 1 for one in shown) < 2_200
+
+
+def test_without_a_secret_none_are_made(tmp_path: Path) -> None:
+    """A key that is empty would be everybody's."""
+    with closing(Store.open(tmp_path / "control.db")) as store:
+        with pytest.raises(UnavailableError):
+            opaque_ids(store.server_secret)
+        store.server_secret.prepare()
+        assert opaque_ids(store.server_secret).shown(1) == opaque_ids(store.server_secret).shown(1) != 1
 
 
 def test_another_key_has_others(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ his, and his ceiling may be another one than when it died.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from headgate.auth.authorizer import NOTHING
@@ -40,9 +41,9 @@ class OwnLetters:
 
 
 class LetterRights:
-    """Says which part of the store is whose. Without `rights` nobody below a ceiling has anything."""
+    """Says which part of the store is whose."""
 
-    def __init__(self, rights: Grants | None, secret: ServerSecret, clock_us: Callable[[], int]) -> None:
+    def __init__(self, rights: Grants, secret: ServerSecret, clock_us: Callable[[], int]) -> None:
         self._rights = rights
         self._secret = secret
         self._clock_us = clock_us
@@ -52,14 +53,8 @@ class LetterRights:
         return await in_thread(self._of, user)
 
     def _of(self, user: User) -> OwnLetters:
-        rights = self._rights
-        if rights is not None:
-            rights.refresh()
-        return OwnLetters(
-            lambda broker: rights.ceiling_on(user, broker) if rights is not None else NOTHING,
-            opaque_ids(self._secret),
-            self._clock_us(),
-        )
+        self._rights.refresh()
+        return OwnLetters(partial(self._rights.ceiling_on, user), opaque_ids(self._secret), self._clock_us())
 
 
 def opaque_ids(secret: ServerSecret) -> OpaqueIds:

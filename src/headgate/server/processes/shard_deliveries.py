@@ -383,7 +383,9 @@ class ShardDeliveries:
         """What fronts ask of counters, dead letters and replays; no replays where there are no objects."""
         yield from self._target_stats.routes()
         path, options = self._state.own.dead_letters, self._means.options
-        rights = LetterRights(options.rights, objects.server_secret, options.clocks.now_us) if objects else None
+        rights = None
+        if objects is not None and options.rights is not None:
+            rights = LetterRights(options.rights, objects.server_secret, options.clocks.now_us)
         yield from DeadLettersApi(path, self.dead_letters, rights).routes()
         yield from PendingApi(path, self.pending, rights).routes()
         if objects is not None:
