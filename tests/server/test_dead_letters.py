@@ -230,6 +230,25 @@ def test_pages_show_every_dead_letter_once_in_order(counts: tuple[int, ...], lim
     run(counts, work)
 
 
+@pytest.mark.parametrize("limit", [1, 2, 1_000])
+def test_those_of_several_dispatchers_come_in_the_order_in_which_they_died(limit: int) -> None:
+    """Ids have an order in each of them alone."""
+
+    async def work(made: World) -> None:
+        for number, store in enumerate(made.stores):
+            store.apply([letter(99 + n, died_us=1_000 * n - number) for n in range(1, 4)], [], [])
+        pages = await made.listed(limit=limit)
+        first, second = (
+            [one.id for one in store.reader.summaries("TRUE", (), after=0, limit=9)] for store in made.stores
+        )
+        wanted = [id_ for pair in zip(second, first, strict=True) for id_ in pair]
+        assert [id_ for page in pages for id_ in page] == wanted
+        newest = await made.listed(limit=limit, newest="true")
+        assert [id_ for page in newest for id_ in page] == wanted[::-1]
+
+    run((0, 0), work)
+
+
 def test_pages_with_a_filter_go_through_all(tmp_path: Path) -> None:
     async def work(made: World) -> None:
         pages = await made.listed(limit=2, filter="ce.id == 'e3'")
