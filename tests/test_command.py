@@ -180,6 +180,25 @@ class Asked:
         return {"id": 1, "state": "done", "count": 1, "matched": 1, "eventsTotal": 1}
 
 
+def test_a_replay_below_a_ceiling_is_told_without_what_other_events_count_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = {"id": 7, "broker": "shop/orders", "trigger": "billing", "url": "", "matched": 3, "delivered": 2}
+    one |= {"deadLettered": 1, "failed": 0}
+    states = iter(["running", "running", "done", "running"])
+    monkeypatch.setattr("headgate_cli.redelivery._POLL_S", 0.0)
+    monkeypatch.setattr(
+        "headgate_cli.redelivery.request",
+        lambda *_, **__: one | {"items": [one | {"state": "done"}], "state": next(states, "done")},
+    )
+    said = CliRunner().invoke(app, ["replay", "--target", "billing", "--dry-run"])
+    assert said.stdout == "3 events would be sent to billing\n"
+    assert "found 3 events" in said.stderr
+    assert CliRunner().invoke(app, ["replay", "--target", "billing"]).stdout == "replay 7 has begun\n"
+    head, row = CliRunner().invoke(app, ["replay", "list"]).stdout.splitlines()
+    assert dict(zip(head.split(), row.split(), strict=True)) | {"PASSED": "-", "TOTAL": "-", "MATCHED": "3"} == dict(
+        zip(head.split(), row.split(), strict=True)
+    )
+
+
 @pytest.mark.parametrize("is_dry", [True, False])
 def test_a_dry_run_of_a_replay_is_one(monkeypatch: pytest.MonkeyPatch, is_dry: bool) -> None:
     asked = Asked(monkeypatch, "redelivery")

@@ -6,15 +6,18 @@ import io
 import json
 import re
 import shlex
+import time
 import urllib.request
 from email.message import Message
 from http import HTTPStatus
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from typer.testing import CliRunner
 
+from headgate_api.event import rfc3339
 from headgate_cli import client
 from headgate_cli.main import app
 
@@ -55,6 +58,8 @@ AGED = [
     "deadletter list --from 1h",
     "deadletter redrive --to 60m",
     "pending list --from 1h",
+    "pending list --to +1h",
+    "pending cancel --yes --from +PT1H",
 ]
 TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d(?::|%3A)\d\d")
 
@@ -117,6 +122,27 @@ def test_a_time_may_be_an_age(server: Refusing, command: str) -> None:
 )
 def test_what_is_no_age_is_for_the_server_to_judge(text: str) -> None:
     assert client.time_text(text) == text
+
+
+def test_what_waits_is_selected_by_how_far_it_lies_ahead(server: Refusing) -> None:
+    """With a sign; without one it is an age, as everywhere."""
+    run("pending list --from 30m --to +1h30m")
+    asked = parse_qs(urlsplit(server.asked[0]).query)
+    since, until = (rfc3339.micros(asked[name][0]) or 0 for name in ("since", "until"))
+    now_us = time.time_ns() // 1_000
+    assert (round((since - now_us) / 60e6), round((until - now_us) / 60e6)) == (-30, 90)
+
+
+@pytest.mark.parametrize("command", ["pending list", "pending cancel --yes", "deadletter list", "deadletter redrive"])
+@pytest.mark.parametrize("option", ["--from", "--to"])
+def test_what_is_no_time_is_refused_in_the_words_that_were_typed(server: Refusing, command: str, option: str) -> None:
+    said = run(f"{command} {option} tomorrow")
+    assert f"{option} 'tomorrow' is no time" in said
+    assert "1h30m" in said
+    assert ("+1h30m" in said) == command.startswith("pending")
+    assert not server.asked
+    wrong = "+1y" if command.startswith("pending") else "+1h"  # dead letters lie behind us
+    assert f"{option} '{wrong}' is no time" in run(f"{command} {option} {wrong}")
 
 
 def test_the_command_that_why_advises_asks_for_the_same_event(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ A right to a broker's events may have [a ceiling](../howto/authorize.md#let-a-te
 * `joined`: the ceiling holds beside the filter of the request: events above it are as if they were not there.
 * `written`: what is written gets only events below the ceiling of its writer.
 * `own`: of triggers and subscriptions whose own ceiling lies inside the user's; for others the answer is 403.
+* `each`: what came of the user's events is there, each judged by its event; nothing else is.
 * `shown`: what is shown lacks what events have left there: findings in the status of other users' triggers and subscriptions, counters of these, of brokers and of quotas, totals of a summary, event types that are made of events.
 * `refused`: 403 for whoever has a ceiling there.
 

@@ -843,6 +843,9 @@ PENDING_STORING_MAX: Final = 8_192
 """Events that are being stored to wait, at the same time: beyond it they stay where they are for DEADLETTER_RETRY_S."""
 DEADLETTER_PAGE_MAX: Final = 1_000
 """Dead letters that one API request reads."""
+DEADLETTERS_PASSED_MAX: Final = 1_000
+"""Dead letters of others that a request of a user below a ceiling passes over, some 0.1 s: then it says where to go
+on."""
 REDRIVE_RATE_DEFAULT: Final = 100.0
 REDRIVE_RATE_MAX: Final = 10_000.0
 """Dead letters a second that a redrive sends."""

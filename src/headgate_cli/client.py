@@ -23,6 +23,7 @@ import msgspec
 import typer
 
 from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.event import rfc3339
 from headgate_api.event.json_text import decode_strictly
 from headgate_api.event.names import full_name
 from headgate_api.objects.kinds import Kind
@@ -49,6 +50,9 @@ _DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _HINT: Final = re.compile(r" \(hint: (.*)\)$", re.DOTALL)
 TIMES_HELP: Final = "a time (2026-01-02, 2026-01-02T10:00:00Z), an age (90s, 15m, 1h30m, 7d)"
 """What every option for a time takes."""
+AHEAD_HELP: Final = ", or how far it lies ahead (+90s, +1h30m)"
+"""What those take, too, that are about times to come."""
+_SHOWN_CHARS: Final = 64
 _BETWEEN: Final = "   "
 _CELL_CHARS_MIN: Final = 8
 _NAMESPACE_OF: Final = re.compile(r"/apis?/.+/namespaces/([^/]+)/|/([^/]+)/[^/]+(?:/events)?(?:\?|$)")
@@ -139,13 +143,36 @@ def time_text(text: str) -> str:
     try:
         if _DAY.fullmatch(text):
             return datetime.fromisoformat(f"{text}T00:00:00Z").isoformat().replace("+00:00", "Z")
-        if _AGES.fullmatch(text):
-            seconds: float = sum(int(count) * _UNITS_S[unit] for count, unit in _AGE.findall(text))
-        else:
-            seconds = duration_s(text)
-        return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+        return _from_now(-_age_s(text))
     except (ValueError, OverflowError):
         return text
+
+
+def instant_text(option: str, text: str, *, ahead: bool = False) -> str:
+    """What an option takes that is a time alone, or nothing, as RFC 3339; InvalidInputError by the option's name.
+
+    With `ahead` it may be how far it lies ahead: +1h is in an hour.
+    """
+    try:
+        found = _from_now(_age_s(text[1:])) if ahead and text.startswith("+") else time_text(text)
+    except (ValueError, OverflowError):
+        found = text
+    if text and rfc3339.micros(found) is None:
+        hint = f"{TIMES_HELP}{AHEAD_HELP if ahead else ''}"
+        raise InvalidInputError(f"{option} {text[:_SHOWN_CHARS]!r} is no time", hint=hint)
+    return found
+
+
+def _age_s(text: str) -> float:
+    """ValueError where it is none."""
+    if _AGES.fullmatch(text):
+        return sum(int(count) * _UNITS_S[unit] for count, unit in _AGE.findall(text))
+    return duration_s(text)
+
+
+def _from_now(seconds: float) -> str:
+    """OverflowError where there is no such time."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 
 def filter_value(text: str) -> str | dict[str, Any]:

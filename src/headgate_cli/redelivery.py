@@ -16,10 +16,12 @@ from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_api.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT, REPLAY_RATE_DEFAULT
 from headgate_api.objects.kinds import OWN_API_VERSION
 from headgate_cli.client import (
+    AHEAD_HELP,
     SERVER_DEFAULT,
     TIMES_HELP,
     api_path,
     filter_value,
+    instant_text,
     print_table,
     request,
     split_name,
@@ -186,9 +188,16 @@ def _print(
 
 
 def _selection(trigger: str, reason: str, state: str, from_: str, to: str, filter_: str) -> dict[str, Any]:
-    span = {"since": time_text(from_), "until": time_text(to)}
-    given = {"trigger": trigger, "reason": reason, "state": state, **span, "filter": filter_}
-    return {name: value for name, value in given.items() if value}
+    return _given(trigger=trigger, reason=reason, state=state, **_span(from_, to), filter=filter_)
+
+
+def _span(from_: str, to: str, *, ahead: bool = False) -> dict[str, str]:
+    """What --from and --to mean, as the API calls it."""
+    return {"since": instant_text("--from", from_, ahead=ahead), "until": instant_text("--to", to, ahead=ahead)}
+
+
+def _given(**named: str) -> dict[str, Any]:
+    return {name: value for name, value in named.items() if value}
 
 
 def _each_page(
@@ -261,7 +270,7 @@ PendingTrigger = Annotated[
 ]
 EventId = Annotated[str, typer.Option("--event", help="Only events with this id.")]
 Source = Annotated[str, typer.Option("--source", help="Only events of this source.")]
-DueFrom = Annotated[str, typer.Option("--from", help=f"Due at or after then: {TIMES_HELP}.")]
+DueFrom = Annotated[str, typer.Option("--from", help=f"Due at or after then: {TIMES_HELP}{AHEAD_HELP}.")]
 DueTo = Annotated[str, typer.Option("--to", help="Due before then, as --from.")]
 
 
@@ -280,8 +289,11 @@ def list_pending(
 ) -> None:
     """Show events that wait for their time, in the order in which they began to wait.
 
-    Example: headgate pending list -n shop --trigger reminders
-    """
+    \b
+    Examples:
+      headgate pending list -n shop --trigger reminders
+      headgate pending list -n shop --to +1h
+    """  # noqa: D301 - click reads \b as "keep these lines"
     namespace, trigger = split_name(trigger, namespace)
     query = _pending_selection(trigger, event, source, from_, to, filter_)
     items = _listed(server, _pending_path(namespace), query, limit)
@@ -336,8 +348,7 @@ def cancel_pending(
 
 
 def _pending_selection(trigger: str, event: str, source: str, from_: str, to: str, filter_: str) -> dict[str, Any]:
-    more = {name: value for name, value in (("event", event), ("source", source)) if value}
-    return _selection(trigger, "", "", from_, to, filter_) | more
+    return _given(trigger=trigger, event=event, source=source, **_span(from_, to, ahead=True), filter=filter_)
 
 
 def _pending_row(item: dict[str, Any]) -> list[str]:
@@ -411,9 +422,11 @@ def replay(
     if as_json:
         typer.echo(json.dumps(made, indent=2))
     elif dry_run:
-        typer.echo(f"{made['matched']} of {made['eventsTotal']} events would be sent to {target}")
+        of = f" of {made['eventsTotal']}" if "eventsTotal" in made else ""  # not told below a ceiling
+        typer.echo(f"{made['matched']}{of} events would be sent to {target}")
     else:
-        typer.echo(f"replay {made['id']} of {made['eventsTotal']} events has begun")
+        of = f" of {made['eventsTotal']} events" if "eventsTotal" in made else ""
+        typer.echo(f"replay {made['id']}{of} has begun")
 
 
 @replays.command("list")
@@ -451,7 +464,13 @@ def _ended(server: str, namespace: str, id_: int) -> Any:  # noqa: ANN401 - JSON
     """A replay once it has ended; Ctrl-C ends it."""
     try:
         while (found := request(server, "GET", _replay_path(namespace, id_)))["state"] == "running":
-            typer.echo(f"searched {found['eventsPassed']:,} of {found['eventsTotal']:,} events", err=True)
+            is_told = "eventsTotal" in found
+            done = (
+                f"searched {found['eventsPassed']:,} of {found['eventsTotal']:,}"
+                if is_told
+                else f"found {found['matched']:,}"
+            )
+            typer.echo(f"{done} events", err=True)
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         request(server, "POST", _replay_path(namespace, id_, "cancel"))
@@ -464,7 +483,8 @@ def _ended(server: str, namespace: str, id_: int) -> Any:  # noqa: ANN401 - JSON
 def _replay_row(item: dict[str, Any]) -> list[str]:
     fields = ("eventsPassed", "eventsTotal", "matched", "delivered", "deadLettered", "failed")
     target = item["trigger"] or item["url"]
-    return [*(str(item[name]) for name in ("id", "state", "broker")), target, *(str(item[name]) for name in fields)]
+    numbers = (str(item.get(name, "-")) for name in fields)
+    return [*(str(item[name]) for name in ("id", "state", "broker")), target, *numbers]
 
 
 def _replay_path(namespace: str, *names: object) -> str:

@@ -176,7 +176,7 @@ def filled(shop: Shop) -> None:
         {"id": "ord-1", "data": {"tier": "gold", "total": 240.5, "items": [{"sku": "A-1", "count": 2}]}},
         {"id": "ord-2", "data": {"tier": "basic", "total": 12.5}},
         {"id": "ord-3", "type": "order.cancelled", "data": {"tier": "gold"}},
-        {"id": "lost-1", "type": "order.lost", "data": {"total": 1.0}},
+        {"id": "lost-1", "type": "order.lost", "data": {"tier": "gold", "total": 1.0}},
         {"id": "lost-2", "type": "order.lost", "data": {"total": 2.0}},
         {
             "id": "hostile",

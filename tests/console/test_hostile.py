@@ -341,6 +341,24 @@ def test_a_window_that_is_closed_discards_nothing_more(console: Console, canned:
     assert canned.count("POST", f"{base}/discard") == 1
 
 
+def test_a_page_of_dead_letters_that_has_none_leads_to_the_next(console: Console, canned: Canned) -> None:
+    """So comes a page below a ceiling where many of others stand before one's own."""
+    base = f"{OWN}/namespaces/shop/deadletters"
+    letter = {"id": 9, "namespace": "shop", "trigger": "lamps", "state": "kept", "reason": "503", "attempts": 1}
+    letter |= {"died": "2026-01-01T00:00:00Z", "eventId": "e9", "eventSource": "/s", "eventType": "t"}
+    count = {"namespace": "shop", "trigger": "lamps", "reason": "503", "state": "kept", "count": 1}
+    count |= {"oldest": letter["died"], "newest": letter["died"]}
+    counts = {"items": [count], "total": 1, "kept": 1, "more": False, "partial": True}
+    canned.answers["GET", f"{base}/counts"] = counts
+    canned.answers["GET", base] = {"items": [], "next": "77", "ceiling": "5"}
+    page = console.go("dead-letters", namespace="shop")
+    expect(page.get_by_text("at least 1")).to_be_visible()
+    expect(page.get_by_role("button", name="Send again all…")).to_be_visible()
+    canned.answers["GET", base] = {"items": [letter]}
+    page.get_by_role("button", name="Next page").click()
+    expect(page.get_by_role("button", name="e9", exact=True)).to_be_visible()
+
+
 def test_a_broker_stays_where_what_depends_on_it_does(console: Console, canned: Canned) -> None:
     root = "/apis/eventing.knative.dev/v1"
     broker = f"{root}/namespaces/shop/brokers/orders"

@@ -141,6 +141,15 @@ def test_below_a_ceiling_pages_show_what_is_allowed_and_say_what_is_not(
     expect(page.get_by_text("This event is not in the log")).to_be_visible()
     visitor.go("dead-letters", namespace=SHOP)
     visitor.title("Dead letters")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator(".groups button", has_text="Status 503")).to_contain_text("1")
+    page.get_by_role("button", name="lost-1", exact=True).click()
+    expect(page.locator("tr.detail .event-card")).to_contain_text("order.lost")
+    expect(page.get_by_role("button", name="Send again all 1…")).to_be_visible()
+    visitor.go("events/shop/orders/lost-1")
+    page.get_by_role("link", name="Look at the dead letter").click()
+    expect(page.locator(".event-card")).to_contain_text("order.lost")
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 # --- frame ----------------------------------------------------------------------------------------

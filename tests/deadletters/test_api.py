@@ -14,6 +14,9 @@ import pytest
 from starlette.applications import Starlette
 from typer.testing import CliRunner
 
+from headgate.auth.authorizer import NOTHING
+from headgate.auth.context import USER
+from headgate.auth.user import ANONYMOUS, User, authenticated
 from headgate.deadletters import api as letters_api
 from headgate.deadletters import store as letters_module
 from headgate.deadletters.api import DeadLettersApi
@@ -36,7 +39,9 @@ class Api:
         self.gone: set[int] = set()
         self.triggers: set[str] = set()
 
-    def ask(self, method: str, path: str, body: bytes = b"", *, query: bytes = b"") -> tuple[int, Any]:
+    def ask(
+        self, method: str, path: str, body: bytes = b"", *, query: bytes = b"", user: User = ANONYMOUS
+    ) -> tuple[int, Any]:
         sent: list[Any] = []
 
         async def receive() -> Any:
@@ -47,6 +52,7 @@ class Api:
 
         headers = [(b"content-type", b"application/json")]
         scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": headers}
+        scope[USER] = user
 
         async def serve() -> None:
             owner = DeadLetters(
@@ -81,6 +87,16 @@ def api(tmp_path: Path) -> Iterator[Api]:
     api.store.close()
 
 
+def test_where_nobody_knows_what_is_whose_a_user_below_a_ceiling_is_told_nothing(api: Api) -> None:
+    api.store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(3)], [], [])
+    user = replace(authenticated("blue"), ceiling=NOTHING)
+    asked = [("GET", BASE), ("GET", f"{BASE}/counts"), ("GET", f"{BASE}/1"), ("POST", f"{BASE}/known")]
+    for method, path in (*asked, ("POST", f"{BASE}/redrive"), ("POST", f"{BASE}/discard")):
+        status, answer = api.ask(method, path, b'{"ids": [1]}' if method == "POST" else b"", user=user)
+        assert (status, "nobody knows here" in answer["message"]) == (503, True)
+    assert api.states == [DeadLetterState.KEPT] * 3
+
+
 def test_dead_letters_of_a_trigger_that_is_gone_stay_kept_and_are_told(api: Api) -> None:
     api.store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(3)], [], [])
     api.gone = {one.target for one in page(api.store.reader)}
@@ -101,7 +117,7 @@ def test_dead_letters_are_sent_to_another_trigger(api: Api) -> None:
     assert (answer["count"], answer["gone"]) == (3, 0)
     found = page(api.store.reader)
     assert {(one.target, one.trigger, one.state, one.broker) for one in found} == {
-        (77, "default/heir", DeadLetterState.REDRIVING, target(77, "").broker)
+        (77, "default/heir", DeadLetterState.REDRIVING, "default/default")
     }
     assert [one.due_us - found[0].due_us for one in found] == [0, 1_000_000, 2_000_000], "they keep the pace"
 

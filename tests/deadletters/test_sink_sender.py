@@ -56,6 +56,7 @@ def letter(position: int = 0, **changes: object) -> StoredDeadLetter:
         trigger="default/t1",
         broker="default/default",
         event=event(position),
+        stored_us=1,
         died_us=1,
         reason="400",
         destination="http://x/",

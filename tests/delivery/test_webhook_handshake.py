@@ -30,7 +30,7 @@ from tests.objects.support import Server, running
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     with running(tmp_path) as one:
-        one.store.handshakes.prepare()
+        one.store.server_secret.prepare()
         yield one
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -18,6 +19,7 @@ from urllib.parse import parse_qs
 import msgspec
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
 
 from headgate.auth.context import USER
 from headgate.auth.user import User, authenticated
@@ -46,8 +48,10 @@ from headgate.observe.history import NumbersHistory
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner
+from headgate.server.authentication import UsersOfFronts
 from headgate.server.authorization import AuthorizedRequests, Ceilings
-from headgate.server.peers.dispatcher_group import DispatcherQuestion, DispatcherReach
+from headgate.server.peers.dead_letters import DeadLettersFront, ReplaysFront
+from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherQuestion, DispatcherReach
 from headgate.server.peers.local_http import WholeAnswer
 from headgate.server.peers.target_stats import BacklogCount, BacklogOf, StatsReply, TargetStats, Undelivered
 from headgate.server.processes import control
@@ -83,7 +87,7 @@ EVERYTHING_ELSE = [
     rule(EVENTING, "brokers/backtest brokers/catalogue triggers/redrive", ["create"]),
     rule(OWN, "subscriptions", ALL),
     rule(OWN, "subscriptions/events subscriptions/seek subscriptions/analyze subscriptions/stats", ALL),
-    rule(OWN, "subscriptions/consumers subscriptions/status deadletters replays summaries chunks", ALL),
+    rule(OWN, "subscriptions/consumers subscriptions/status deadletters pending replays summaries chunks", ALL),
     rule(OWN, "filters/test filters/explain filters/convert", ["create"]),
     rule(RBAC, "roles rolebindings", ALL),
     rule("", "resourcequotas resourcequotas/status", ALL),
@@ -133,18 +137,24 @@ class Answer:
         return [json.loads(line) for line in self.body.splitlines()]
 
 
-class Counters:
-    """A dispatcher that counts of each trigger what it says of the hidden events, too."""
+class Dispatcher:
+    """Counts of each trigger what it says of the hidden events, too; the rest it answers by its `routes`."""
 
     count = 1
 
     def __init__(self, store: Store, variant: str) -> None:
         self._store = store
         self._variant = variant
+        self.kept: ASGIApp | None = None
 
     async def ask(self, _: int, question: DispatcherQuestion) -> WholeAnswer:
         if question.target.endswith("/summary"):
             return WholeAnswer(200, msgspec.json.encode(self._undelivered()))
+        path, _, query = question.target.partition("?")
+        if self.kept is not None and re.search("/(deadletters|pending|replays)", path):
+            headers = [(b"content-type", b"application/json"), *question.user]
+            found = await answer_of(UsersOfFronts(self.kept), question.method, path, query, question.body, headers)
+            return WholeAnswer(found.status, found.body)
         ids = [int(one) for one in parse_qs(question.target.partition("?")[2])["targets"][0].split(",")]
         targets = [target for target in self._store.snapshot().targets.values() if target.id in ids]
         return WholeAnswer(200, msgspec.json.encode(StatsReply("2026-01-01T00:00:00Z", dict(map(self._of, targets)))))
@@ -168,7 +178,46 @@ class Counters:
         return target.name, stats
 
     def routes(self, routes: Sequence[Route]) -> list[Route]:
-        return []
+        return list(routes)
+
+
+async def answer_of(
+    app: ASGIApp,
+    method: str,
+    path: str,
+    query: str,
+    body: bytes,
+    headers: Sequence[tuple[bytes, bytes]],
+    **more: object,
+) -> Answer:
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query.encode(),
+        "headers": list(headers),
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+        "scheme": "http",
+        **more,
+    }
+    sent: list[Any] = []
+    asked = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> Any:
+        for one in asked:
+            return one
+        await asyncio.sleep(3600)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await asyncio.wait_for(app(scope, receive, send), 20)
+    headers_sent = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return Answer(sent[0]["status"], headers_sent, b"".join(one.get("body", b"") for one in sent[1:]))
 
 
 class World:
@@ -179,8 +228,9 @@ class World:
     ) -> None:
         self.store = store
         self.folder = folder
-        self.counters = Counters(store, variant)
+        self.dispatcher = Dispatcher(store, variant)
         self.loop = asyncio.new_event_loop()
+        store.server_secret.prepare()
         self.roles = RbacCopy(store)
         self.grants = Grants(store, UrlPolicy(), self.roles.authorizer, self.roles.refresh)
         self.reconciler = Reconciler(store, rights=self.grants)
@@ -195,23 +245,27 @@ class World:
         self.events = events or [shown(number) if number % 3 == 0 else hidden(number, variant) for number in range(60)]
         self._write(folder)
         log = LogDirectory(folder / "log", "stop")
-        chunks = ChunkLog(log)
+        self.chunks = chunks = ChunkLog(log)
+        self.scanner = LogScanner(chunks, threads)
         follower = LogFollower(chunks)
         self.follower, catalogues = follower, Catalogues(follower, store)
         api = ControlApi(store, UrlPolicy(), self.grants, seen=catalogues.names)
         objects = control.application(
             store,
             api,
-            cast(DispatcherReach, self.counters),
+            cast(DispatcherReach, self.dispatcher),
             NumbersHistory(dict),
             catalogues,
-            records=lambda _: FileRecords(folder, log, 1, follower),
+            records=control.records_for(FileRecords(folder, log, 1, follower), store, api.authorizer),
             parts=tuple,
-            counter=LogScanner(chunks, threads),
+            counter=self.scanner,
             log=log,
         )
         reads = ReadApi(Readers(ChunkLog(log), store.served)).routes()
-        app = Starlette(routes=[*reads, Mount("/", objects)], exception_handlers=ERROR_HANDLERS)
+        group = DispatcherGroup(cast(DispatcherReach, self.dispatcher), store)
+        replays = ReplaysFront(group, self.grants)
+        keeping = [*DeadLettersFront(group).routes(), *replays.beginning(), *replays.routes()]
+        app = Starlette(routes=[*reads, *keeping, Mount("/", objects)], exception_handlers=ERROR_HANDLERS)
         ceilings = Ceilings(self.roles.authorizer, store.targets.ceiling_of)
         self.app = AuthorizedRequests(app, self.roles.authorizer, ceilings)
 
@@ -257,34 +311,8 @@ class World:
         route, _, query = path.partition("?")
         data = b"" if body is None else json.dumps(body).encode()
         given = {"content-type": "application/json"} | {name.lower(): value for name, value in headers.items()}
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": method,
-            "path": route,
-            "raw_path": route.encode(),
-            "root_path": "",
-            "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
-            "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", 80),
-            "scheme": "http",
-            USER: user,
-        }
-        sent: list[Any] = []
-        asked = iter([{"type": "http.request", "body": data, "more_body": False}])
-
-        async def receive() -> Any:
-            for one in asked:
-                return one
-            await asyncio.sleep(3600)
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        await asyncio.wait_for(self.app(scope, receive, send), 20)
-        headers_sent = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return Answer(sent[0]["status"], headers_sent, b"".join(one.get("body", b"") for one in sent[1:]))
+        said = [(name.encode(), value.encode()) for name, value in given.items()]
+        return await answer_of(self.app, method, route, query, data, said, **{USER: user})
 
 
 @contextmanager

@@ -7,7 +7,8 @@ import contextlib
 import json
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -16,15 +17,21 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headgate.auth.authorizer import NOTHING
+from headgate.auth.context import USER
+from headgate.auth.user import ANONYMOUS, User, authenticated
 from headgate.deadletters.api import DeadLettersApi
+from headgate.deadletters.opaque_ids import OpaqueIds
+from headgate.deadletters.own import LetterRights, OwnLetters
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.objects.store.store import Store
 from headgate.outbox.shards import Shard
 from headgate.server import child
+from headgate.server.authentication import UsersOfFronts
 from headgate.server.peers import local_http
 from headgate.server.peers.dead_letters import DeadLettersFront
 from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherReach, LocalDispatchers
@@ -36,8 +43,10 @@ from headgate.storage.files import directories_of
 from headgate.testing.server import free_port
 from tests.deadletters.test_api import BASE
 from tests.deadletters.test_sink_sender import letter
-from tests.delivery.harness import attempt_service, target
+from tests.delivery.harness import attempt_service, event, target
 
+BLUE = replace(authenticated("blue"), ceiling=NOTHING)
+IDS = OpaqueIds(bytes(range(32)))
 Reaching = Callable[[Path, list[list[Route]]], contextlib.AbstractAsyncContextManager[DispatcherReach]]
 """Serves the routes of dispatchers, by their numbers."""
 
@@ -49,6 +58,7 @@ class World:
     app: Starlette
     stores: list[DeadLetterStore]
     stack: contextlib.AsyncExitStack
+    user: User = ANONYMOUS
 
     async def ask(self, method: str, path: str, body: object = None, **query: object) -> tuple[int, Any]:
         sent: list[Any] = []
@@ -60,10 +70,10 @@ class World:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        headers = [(b"content-type", b"application/json")]
+        headers = [(b"content-type", b"application/json"), (b"authorization", b"Bearer theirs")]
         text = urlencode(query).encode()
         scope = {"type": "http", "method": method, "path": path, "query_string": text, "headers": headers}
-        await self.app(scope, receive, send)
+        await self.app(scope | {USER: self.user}, receive, send)
         return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent))
 
     async def listed(self, **query: object) -> list[list[int]]:
@@ -104,7 +114,7 @@ class Owned:
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Starlette, port: int) -> AsyncIterator[None]:
+async def serving(app: ASGIApp, port: int) -> AsyncIterator[None]:
     """Another server's front."""
     server = child.UvicornServer(uvicorn.Config(app, port=port, lifespan="off", log_config=None))
     task = asyncio.create_task(server.serve())
@@ -123,14 +133,17 @@ async def beside_each_other(data: Path, apis: list[list[Route]]) -> AsyncIterato
     settings = Settings(data=data, dispatchers=len(apis))
     async with contextlib.AsyncExitStack() as stack:
         for number, routes in enumerate(apis):
-            app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+            app = UsersOfFronts(Starlette(routes=routes, exception_handlers=ERROR_HANDLERS))
             await stack.enter_async_context(local_http.answering(app, settings.dispatcher_socket(number)))
         yield LocalDispatchers(settings)
 
 
 @contextlib.asynccontextmanager
-async def on_two_servers(data: Path, apis: list[list[Route]]) -> AsyncIterator[DispatcherReach]:
-    """The owners of partitions of the outbox, in turn on this server and on another; each was elsewhere before."""
+async def on_two_servers(data: Path, apis: list[list[Route]], user: User = ANONYMOUS) -> AsyncIterator[DispatcherReach]:
+    """The owners of partitions of the outbox, in turn on this server and on another; each was elsewhere before.
+
+    The other one's gate knows the client as this user.
+    """
     async with contextlib.AsyncExitStack() as stack:
         ports = [free_port(), free_port()]
         urls = [f"http://127.0.0.1:{port}" for port in ports]
@@ -140,25 +153,34 @@ async def on_two_servers(data: Path, apis: list[list[Route]]) -> AsyncIterator[D
         for one in (0, 1):
             settings = Settings(data=data / str(one), listen=urls[one].removeprefix("http://"), grpc="off")
             owned = {number: Owned(Router(routes)) for number, routes in enumerate(apis) if number % 2 == one}
-            answering = local_http.answering(partitions_api(owned), settings.dispatcher_socket(0))
+            answering = local_http.answering(UsersOfFronts(partitions_api(owned)), settings.dispatcher_socket(0))
             await stack.enter_async_context(answering)
             reaches.append(PartitionOwners(settings, len(apis), lambda: next(looks, now), PeerServers(settings)))
         group = DispatcherGroup(reaches[1], cast(Store, None))
         routes = reaches[1].routes(list(DeadLettersFront(group).routes()))
-        await stack.enter_async_context(serving(Starlette(routes=routes, exception_handlers=ERROR_HANDLERS), ports[1]))
+        front = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+
+        async def known(scope: Scope, receive: Receive, send: Send) -> None:
+            await front(scope | {USER: user}, receive, send)
+
+        await stack.enter_async_context(serving(known, ports[1]))
         yield reaches[0]
 
 
 @contextlib.asynccontextmanager
 async def world(data: Path, counts: tuple[int, ...], reaching: Reaching) -> AsyncIterator[World]:
-    """Dispatchers with so many dead letters each."""
+    """Dispatchers with so many dead letters each; whoever has a ceiling has those of even numbers."""
     async with contextlib.AsyncExitStack() as stack:
         stores: list[DeadLetterStore] = []
         apis: list[list[Route]] = []
         for number, own in enumerate(directories_of(data, len(counts))):
             shard = Shard(number, len(counts))
             store = stack.enter_context(contextlib.closing(DeadLetterStore(own.dead_letters, shard)))
-            store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(counts[number])], [], [])
+            kept = [
+                letter(n, state=DeadLetterState.KEPT, event=event(n, data=b'{"n":%d}' % n), died_us=1)
+                for n in range(counts[number])
+            ]
+            store.apply(kept, [], [])
             stores.append(store)
             dead_letters = DeadLetters(
                 own.dead_letters,
@@ -168,10 +190,18 @@ async def world(data: Path, counts: tuple[int, ...], reaching: Reaching) -> Asyn
                 find_trigger=lambda name: target(9, "http://x/") if name == "default/heir" else None,
             )
             stack.push_async_callback(dead_letters.close)
-            apis.append(list(DeadLettersApi(own.dead_letters, dead_letters).routes()))
+            apis.append(list(DeadLettersApi(own.dead_letters, dead_letters, cast(LetterRights, Even())).routes()))
         group = DispatcherGroup(await stack.enter_async_context(reaching(data, apis)), cast(Store, None))
         front = Starlette(routes=list(DeadLettersFront(group).routes()), exception_handlers=ERROR_HANDLERS)
         yield World(front, stores, stack)
+
+
+class Even:
+    """What a user below a ceiling has."""
+
+    async def of(self, user: User) -> OwnLetters:
+        assert user.name == BLUE.name
+        return OwnLetters(lambda _: "data.n % 2 == 0", IDS, 9)
 
 
 def run(
@@ -198,6 +228,25 @@ def test_pages_show_every_dead_letter_once_in_order(counts: tuple[int, ...], lim
         assert len(pages[-1]) <= limit
 
     run(counts, work)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 1_000])
+def test_those_of_several_dispatchers_come_in_the_order_in_which_they_died(limit: int) -> None:
+    """Ids have an order in each of them alone."""
+
+    async def work(made: World) -> None:
+        for number, store in enumerate(made.stores):
+            store.apply([letter(99 + n, died_us=1_000 * n - number) for n in range(1, 4)], [], [])
+        pages = await made.listed(limit=limit)
+        first, second = (
+            [one.id for one in store.reader.summaries("TRUE", (), after=0, limit=9)] for store in made.stores
+        )
+        wanted = [id_ for pair in zip(second, first, strict=True) for id_ in pair]
+        assert [id_ for page in pages for id_ in page] == wanted
+        newest = await made.listed(limit=limit, newest="true")
+        assert [id_ for page in newest for id_ in page] == wanted[::-1]
+
+    run((0, 0), work)
 
 
 def test_pages_with_a_filter_go_through_all(tmp_path: Path) -> None:
@@ -292,6 +341,40 @@ def test_owners_of_partitions_on_two_servers_answer_as_dispatchers_of_one() -> N
         assert left == {"redriving"}
 
     run((4, 3, 5), work, on_two_servers)
+
+
+@pytest.mark.parametrize("reaching", [beside_each_other, partial(on_two_servers, user=BLUE)], ids=["one", "two"])
+@pytest.mark.parametrize("limit", [1, 3, 1_000])
+def test_a_user_below_a_ceiling_has_a_part_of_each_and_knows_them_by_other_ids(reaching: Reaching, limit: int) -> None:
+    """Every dispatcher, on whichever server, judges by his right, and by the same numbers."""
+
+    async def work(made: World) -> None:
+        whole, made.user = set(made.ids), BLUE
+        pages = await made.listed(limit=limit)
+        assert all(len(page) == limit for page in pages[:-1])
+        found = [id_ for page in pages for id_ in page]
+        meant = list(map(IDS.meant, found))
+        own = {one.id for store in made.stores for one in store.reader.summaries("TRUE", (), after=0, limit=99)}
+        own = {id_ for id_ in own if any(_is_even(store, id_) for store in made.stores)}
+        assert (len(found), set(meant)) == (len(own), own)
+        assert (len(own), own < whole) == (7, True)
+        assert (await made.ask("GET", f"{BASE}/counts"))[1]["total"] == 7
+        for id_ in found:
+            status, answer = await made.ask("GET", f"{BASE}/{id_}")
+            assert (status, answer["id"]) == (200, id_)
+        for other in (*sorted(whole - own), *map(IDS.shown, whole - own)):
+            assert (await made.ask("GET", f"{BASE}/{other}"))[0] == 404
+        assert (await made.ask("POST", f"{BASE}/known", {"ids": [*found, *whole]}))[1]["known"] == sorted(found)
+        assert await made.changed("discard", ids=found[:3]) == [3]
+        assert sum(await made.changed("redrive/heir", limit=limit)) == 4
+        assert whole - set(made.ids) == set(map(IDS.meant, found[:3]))
+
+    run((4, 3, 5), work, reaching)
+
+
+def _is_even(store: DeadLetterStore, id_: int) -> bool:
+    found = store.reader.get(id_)
+    return found is not None and found.position % 2 == 0
 
 
 @pytest.mark.parametrize("after", ["1", "1.2.3", "1.x", "-1.2", "²." + "1", "9" * 30 + ".1"])

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -19,8 +20,10 @@ from starlette.types import ASGIApp
 from headgate.auth.authorizer import NOTHING
 from headgate.auth.context import USER
 from headgate.auth.user import authenticated
+from headgate.deadletters.opaque_ids import OpaqueIds
 from headgate.delivery.events import SharedEvent
-from headgate.inspect.find import EventRecords
+from headgate.filter.compile.plan import Verdict
+from headgate.inspect.find import EventRecords, KeptDeadLetter, MatchRow, PullState, PullTrace, RowRecord
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.server.peers import local_http, partition_owners
@@ -34,6 +37,7 @@ from tests.delivery.harness import BROKER, event
 
 STEP_S = 60.0
 PATH = "/pull/{namespace}/{name}"
+DISCARD = "/apis/headgate.dev/v1/namespaces/ns/deadletters/discard"
 
 
 @contextlib.asynccontextmanager
@@ -65,6 +69,10 @@ class OnePartition:
 
 async def pull(app: ASGIApp, **more: object) -> int:
     """The status of an answer."""
+    return (await answered(app, **more))[0]
+
+
+async def answered(app: ASGIApp, **more: object) -> tuple[int, bytes]:
     sent: list[Any] = []
     requests = iter([{"type": "http.request", "body": b"", "more_body": False}])
 
@@ -76,7 +84,7 @@ async def pull(app: ASGIApp, **more: object) -> int:
 
     scope = {"type": "http", "method": "POST", "path": "/pull/ns/s", "query_string": b"", "headers": []}
     await app(scope | {"raw_path": b"/pull/ns/s"} | more, receive, send)
-    return int(sent[0]["status"])
+    return int(sent[0]["status"]), b"".join(one.get("body", b"") for one in sent[1:])
 
 
 def test_an_owner_that_stands_still_is_left_once_another_one_has_its_partition(
@@ -121,19 +129,29 @@ def test_the_headers_of_another_server_are_no_way_around_a_ceiling(
 
     async def main(data: Path) -> None:
         settings = Settings(data=data, listen="127.0.0.1:1", grpc="off")
-        own = {0: Owned(Router([Route(PATH, answer, methods=["POST"])]))}
-        async with local_http.answering(partitions_api(own), settings.dispatcher_socket(0)):
+        routes = [Route(path, answer, methods=["POST"]) for path in (PATH, DISCARD)]
+        async with local_http.answering(partitions_api({0: Owned(Router(routes))}), settings.dispatcher_socket(0)):
             owners = PartitionOwners(settings, 1, dict, PeerServers(settings))
-            app = Router(owners.routes([Route(PATH, answer, methods=["POST"])]))
+            app = Router(owners.routes(routes))
             headers = [(FORWARDED, b"1"), (PARTITION, b"0")]
             user = replace(authenticated("blue"), ceiling=ceiling)
             assert await pull(app, headers=headers, **{USER: user}) == status
+            path = {"path": DISCARD, "raw_path": DISCARD.encode()}
+            assert await pull(app, headers=headers, **path, **{USER: user}) == 200, "who answers looks at each"
 
     asyncio.run(asyncio.wait_for(main(tmp_path_factory.mktemp("o")), STEP_S))
 
 
 @pytest.mark.parametrize(("ceiling", "status"), [("", 200), ("data.n == 1", 200), ("data.n == 2", 404)])
-def test_an_owner_tells_what_became_of_an_event_below_the_ceiling_alone(ceiling: str, status: int) -> None:
+@pytest.mark.parametrize("is_below", [False, True])
+def test_an_owner_tells_what_became_of_an_event_below_the_ceiling_alone(
+    ceiling: str, status: int, is_below: bool
+) -> None:
+    """And to whom has a ceiling, be it another broker's, nothing that counts what is others'."""
+    row = MatchRow(70, 1, 1, 1, Verdict.MATCH)
+    kept_one = KeptDeadLetter(7, "kept", 1, "503", 503, b"e8 is wrong", 1, "", "", 0, True)
+    ids = OpaqueIds(bytes(32))
+
     class Events:
         async def load(self, *_: int) -> SharedEvent:
             return SharedEvent(BROKER, event(1), 1)
@@ -146,12 +164,20 @@ def test_an_owner_tells_what_became_of_an_event_below_the_ceiling_alone(ceiling:
         thread = None
 
         def of_event(self, *_: object) -> EventRecords:
-            return EventRecords(True, False, [], [])
+            return EventRecords(True, False, [RowRecord(row, None, kept_one, PullTrace(PullState.ENDED))], [])
 
     parts = cast(Any, Parts())
-    api = PartitionRecordsApi(parts, parts, cast(Any, Events()), cast(Any, Served()))
+    api = PartitionRecordsApi(
+        parts, parts, cast(Any, Events()), cast(Any, Served()), lambda _: ids if is_below else None
+    )
     app = Starlette(routes=list(api.routes()), exception_handlers=ERROR_HANDLERS)
     path = "/apis/eventing.knative.dev/v1/namespaces/default/brokers/default/trace"
     user = replace(authenticated("blue"), ceiling=ceiling)
     more: dict[str, object] = {"method": "GET", "path": path, "query_string": b"place=0:1", USER: user}
-    assert asyncio.run(pull(app, **more)) == status
+    found, body = asyncio.run(answered(app, **more))
+    assert found == status
+    if found == 200:
+        (told,) = msgspec.json.decode(body, type=EventRecords).rows
+        assert told.dead_letter is not None
+        letter = (told.row.position, told.dead_letter.id, told.dead_letter.data)
+        assert letter == ((0, ids.shown(7), b"") if is_below else (70, 7, b"e8 is wrong"))

@@ -482,7 +482,8 @@ def ceilinged(region: str) -> str:
         {"apiGroups": [OWN], "resources": ["subscriptions/analyze"], "verbs": ["create"]},
         {"apiGroups": [OWN], "resources": ["summaries"], "verbs": ["get"]},
         {"apiGroups": [EVENTING], "resources": ["brokers/catalogue", "brokers/lint"], "verbs": ["get"]},
-        {"apiGroups": [OWN], "resources": ["deadletters", "replays"], "verbs": ["get", "list"]},
+        {"apiGroups": [OWN], "resources": ["deadletters", "pending"], "verbs": ["get", "list", "update", "delete"]},
+        {"apiGroups": [OWN], "resources": ["replays"], "verbs": ["get", "list", "create"]},
         {"apiGroups": [EVENTING], "resources": ["brokers/trace", "brokers/why"], "verbs": ["get"]},
     ]
     metadata = {"name": "region", "namespace": "regions"}
@@ -530,8 +531,6 @@ def test_a_user_below_a_ceiling_gets_a_part_of_the_events(teams: Teams) -> None:
     assert teams.ask("eve", "POST", f"{place}/theirs/pull", {"wait": 0}).status == 403
     method, opening = "/headgate.v1.Subscriptions/Subscribe", OPENINGS["Subscribe"]
     assert teams.call("eve", method, opening("regions/theirs"))[0] == "PERMISSION_DENIED"
-    refusal = teams.ask("eve", "GET", teams.place("regions", "deadletters"))
-    assert (refusal.status, b"ceiling" in refusal.body) == (403, True), refusal
     for name in ("why", "trace"):
         shown, hidden, unknown = (
             teams.ask("eve", "GET", f"{base}/brokers/{THERE}/{name}?id={id_}").json for id_ in ("eu-1", "us-1", "us-9")
@@ -563,6 +562,62 @@ def test_a_user_below_a_ceiling_gets_a_part_of_the_events(teams: Teams) -> None:
     got.clear()
     eventually(lambda: got.update(pulled()) or "us-2" in got)
     assert "eu-2" not in got
+
+
+def test_a_user_below_a_ceiling_has_what_is_kept_of_his_events(teams: Teams) -> None:
+    """By commands, of a trigger of another user: what no subscriber took, what waits, and a replay."""
+    place = partial(teams.place, "regions")
+    base = f"/apis/{EVENTING}/v1/namespaces/regions/triggers"
+    assert teams.kubectl("root", "apply", "-f", "-", stdin=ceilinged("eu")).returncode == 0
+    sink = {"retry": 0, "deadLetterSink": NOWHERE_URI}
+    for name, delivery in (("lost", sink), ("later", {"delay": "P1D"})):
+        spec = {"broker": THERE, "subscriber": NOWHERE_URI, "delivery": delivery}
+        assert teams.make("root", "Trigger", "regions", name, spec=spec).status == 201
+
+        def is_ready(name: str = name) -> bool:
+            conditions = teams.ask("root", "GET", f"{base}/{name}").json["status"]["conditions"]
+            return next(one["status"] for one in conditions if one["type"] == "Ready") == "True"
+
+        eventually(is_ready)
+    publish_regions(teams, "7")
+
+    def of(user: str, path: str) -> dict[str, int]:
+        """The ids that a user sees, by the id of the event."""
+        return {one["eventId"]: one["id"] for one in teams.ask(user, "GET", place(path)).json["items"]}
+
+    eventually(lambda: set(of("root", "deadletters")) == set(of("root", "pending")) == {"eu-7", "us-7"})
+    eventually(lambda: len(ids(teams.ask("root", "GET", place("deadletters")).json["items"], state="kept")) == 2)
+    for path, command in (("deadletters", "deadletter"), ("pending", "pending")):
+        mine, every = of("eve", path), of("root", path)
+        assert set(mine) == {"eu-7"}
+        assert mine["eu-7"] not in every.values()
+        assert teams.ask("eve", "GET", f"{place(path)}/counts").json["total"] == 1
+        listed = teams.headgate("eve", command, "list", "--namespace", "regions")
+        assert ("eu-7" in listed.stdout, "us-7" in listed.stdout) == (True, False), listed
+        shown = teams.headgate("eve", command, "show", str(mine["eu-7"]), "--namespace", "regions")
+        assert json.loads(shown.stdout)["event"]["data"] == {"region": "eu"}
+        for hidden in every.values():
+            done = teams.headgate("eve", command, "show", str(hidden), "--namespace", "regions")
+            assert (done.exit_code, "there is no" in done.stderr) == (1, True), done
+    trace = teams.ask("eve", "GET", f"/apis/{EVENTING}/v1/namespaces/regions/brokers/{THERE}/trace?id=eu-7").json
+    kept_ids = {(one.get("deadLetter") or one.get("pending") or {}).get("id") for one in trace["trace"]["matches"]}
+    assert kept_ids - {None} == {of("eve", "deadletters")["eu-7"], of("eve", "pending")["eu-7"]}
+    dry = teams.headgate("eve", "replay", "--broker", f"regions/{THERE}", "--target", NOWHERE_URI["uri"], "--dry-run")
+    eu = sum(one.startswith("eu") for one in ("eu-1", "eu-2", "eu-7"))
+    assert dry.stdout == f"{eu} events would be sent to {NOWHERE_URI['uri']}\n", dry
+    assert len(teams.ask("eve", "GET", place("replays")).json["items"]) == 1
+    assert (
+        teams.headgate("eve", "pending", "cancel", "--yes", "--namespace", "regions").stdout == "1 event is cancelled\n"
+    )
+    assert set(of("root", "pending")) == {"us-7"}
+    again = teams.headgate("eve", "deadletter", "redrive", "--namespace", "regions")
+    assert again.stdout == "1 dead letter is being sent again\n", again
+    assert teams.kubectl("root", "apply", "-f", "-", stdin=ceilinged("us")).returncode == 0
+    assert (set(of("eve", "deadletters")), set(of("eve", "pending"))) == ({"us-7"}, {"us-7"}), "the right of now"
+    assert teams.ask("eve", "GET", place("replays")).json["items"] == []
+    gone = teams.headgate("eve", "deadletter", "discard", "--yes", "--namespace", "regions")
+    assert gone.stdout == "1 dead letter is discarded\n", gone
+    assert set(of("root", "deadletters")) == {"eu-7"}
 
 
 BROKER = {"apiVersion": f"{EVENTING}/v1", "kind": "Broker"}

@@ -43,6 +43,7 @@ class EventAccess(StrEnum):
     JOINED = "joined"  # the ceiling holds beside the request's own filter: the gate writes it into the user
     WRITTEN = "written"  # what is written is filtered below the ceiling of its writer (`objects/api/admission.py`)
     OWN = "own"  # the events are those of a trigger or subscription, whose ceiling must lie inside the user's
+    EACH = "each"  # whoever has them judges each by its event, see `deadletters/own.py`; a named trigger is as in `OWN`
     SHOWN = "shown"  # nothing is shown that events have left: findings in a status, counters, what is made of events
     REFUSED = "refused"  # whoever has a ceiling there is refused
 
@@ -170,9 +171,10 @@ def _collections() -> Iterator[RightOfRoute]:
         ("POST", f"{replays}/{{name}}/cancel", "update", "cancel a replay"),
     ):
         resource = next(name for name in names if f"/{name}" in path)
-        yield RightOfRoute(method, path, Attributes(verb, OWN, resource), what, _REFUSED)
+        yield RightOfRoute(method, path, Attributes(verb, OWN, resource), what, EventAccess.EACH)
     wanted = Attributes("create", EVENTING, "triggers", "redrive")
-    yield RightOfRoute("POST", f"{letters}/redrive/{{name}}", wanted, "send dead letters to this trigger", _REFUSED)
+    what = "send dead letters to this trigger"
+    yield RightOfRoute("POST", f"{letters}/redrive/{{name}}", wanted, what, EventAccess.EACH)
 
 
 def _views() -> Iterator[RightOfRoute]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from headgate.delivery.given_up import DeadLetter
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, Outcome
+from headgate.delivery.verdicts import gives
 from headgate.event.hops import root_of
 from headgate.filter.compile.plan import Verdict
 from headgate.objects.kinds.quotas import DEAD_LETTERS
@@ -45,17 +46,14 @@ from headgate.outbox.writer import WhenDurable, always_durable
 from headgate.storage.commit import Committer
 from headgate.storage.threads import Threads
 from headgate_api import limits
-
-MayHave = Callable[[Target, int, int], Awaitable[bool]]
-"""Whether a target may have the event at a partition and offset."""
+from headgate_api.event.names import path_of
 
 
 class DeadLetters:
     """The dead letters of a dispatcher, on one event loop; `writer` puts them into the `store`.
 
     `find` gives the target of an id, `find_trigger` a trigger by `namespace/name`, as routing has them now, whichever
-    dispatcher's they are. `may_have` says whether the right by which a target gets events gives it that of a place: it
-    may have been another's when it died.
+    dispatcher's they are.
     """
 
     def __init__(
@@ -68,12 +66,10 @@ class DeadLetters:
         quotas: SharedQuotas | None = None,
         when_durable: WhenDurable = always_durable,
         find_trigger: Callable[[str], Target | None] = lambda _: None,
-        may_have: MayHave | None = None,
     ) -> None:
         self._service = service
         self.find = find
         self.find_trigger = find_trigger
-        self._may_have = may_have
         self._clocks = service.clocks
         self._loop = asyncio.get_running_loop()
         self._store = DeadLetterStore(path, shard, committer)
@@ -262,7 +258,7 @@ class DeadLetters:
             target=dead_letter.target,
             name=dead_letter.trigger,
             origin=Origin.REDRIVE if dead_letter.state is DeadLetterState.REDRIVING else Origin.DEAD_LETTER,
-            replies_to=dead_letter.broker if redriving else "",
+            replies_to=path_of(target.broker) if redriving and target is not None else "",
             access=(Access.to_subscriber if redriving else Access.to_sink)(target) if target is not None else None,
         )
         delivery = self._delivery(dead_letter)
@@ -270,8 +266,8 @@ class DeadLetters:
             if not url:
                 self._keep(dead_letter, "its trigger is gone" if redriving else "its sink has no address")
                 return
-            if target is not None and target.filter.ceiling and not await self._is_given(target, dead_letter):
-                self._keep(dead_letter, "the right of the trigger's writer does not give its event, or it is gone")
+            if target is not None and not _is_given(target, dead_letter):
+                self._keep(dead_letter, "the right of the trigger's writer does not give its event")
                 return
             message = _message(dead_letter, rules, redriving=redriving)
             outcome = await self._service.send(to, delivery, message, partial(self._heard, queue))
@@ -294,10 +290,6 @@ class DeadLetters:
         else:
             self._keep(dead_letter, problem)
 
-    async def _is_given(self, target: Target, dead_letter: StoredDeadLetter) -> bool:
-        """By the event as it is stored: a dead letter has what a transform made of it."""
-        return self._may_have is not None and await self._may_have(target, dead_letter.partition, dead_letter.offset)
-
     def _delivery(self, dead_letter: StoredDeadLetter) -> Delivery:
         """What was tried to bring it to where it goes now."""
         delivery = Delivery(dead_letter.position, dead_letter.partition, dead_letter.offset, Verdict.MATCH)
@@ -318,6 +310,14 @@ class DeadLetters:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         tell_failure(task, "sending dead letters failed")
+
+
+def _is_given(target: Target, dead_letter: StoredDeadLetter) -> bool:
+    """Whether the right by which a target gets events gives it this one: it may have been another's when it died."""
+    if not target.filter.ceiling:
+        return True
+    event = dead_letter.as_stored
+    return event is not None and gives(target.filter.ceiling, event)
 
 
 def _message(dead_letter: StoredDeadLetter, rules: DeliveryRules, *, redriving: bool) -> OutgoingMessage:

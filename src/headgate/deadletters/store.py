@@ -7,15 +7,17 @@
     pending --- its delivery has ended --> gone; given up: a dead letter takes its place
 
 What is pending is no dead letter: it waits for its time, and then its delivery begins (`pending.py`). Events stand in a
-table of their own: lists and changes of state neither read nor write them. When the store is full the deliveries that
-are to be given up, or are too early, stay in the outbox, nothing is lost. The two have their own bounds.
+table of their own: lists and changes of state neither read nor write them. Beside them stands of a dead letter what its
+event was in the log: who may have it is decided by that, and the log may be gone by then, or another one. When the
+store is full the deliveries that are to be given up, or are too early, stay in the outbox, nothing is lost. The two
+have their own bounds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -24,6 +26,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
+from headgate.delivery.events import SharedEvent
 from headgate.delivery.given_up import DeadLetter
 from headgate.objects.kinds.routing import Target
 from headgate.outbox.shards import WHOLE, Shard
@@ -32,7 +35,7 @@ from headgate.storage.sqlite import StoreFile, read_only
 from headgate_api import limits
 from headgate_api.event import rfc3339
 from headgate_api.event.model import Event
-from headgate_api.event.names import namespace_of
+from headgate_api.event.names import namespace_of, path_of
 
 DEAD: Final = "state != 'pending'"
 """The condition for dead letters, which their indexes have."""
@@ -61,6 +64,20 @@ def counts_of(paths: Iterable[Path], namespace: str | None, where: str = DEAD) -
     return most_first([one for path in paths if path.exists() for one in _counts(path, namespace, where)])
 
 
+def counted(found: Iterable[DeadLetterSummary]) -> list[DeadLetterCount]:
+    """The same of some dead letters, or pending events, that were read."""
+    times = defaultdict[tuple[str, str, str], list[int]](list)
+    for one in found:
+        is_pending = one.state == DeadLetterState.PENDING
+        times[one.trigger, one.reason, one.state].append(one.due_us if is_pending else one.died_us)
+    return most_first(
+        [
+            _count(trigger, reason, state, len(all_), min(all_), max(all_))
+            for (trigger, reason, state), all_ in times.items()
+        ]
+    )
+
+
 def most_first(counts: Sequence[DeadLetterCount]) -> list[DeadLetterCount]:
     """In the order in which people look at them."""
     return sorted(counts, key=lambda one: (-one.count, one.namespace, one.trigger, one.reason, one.state))
@@ -73,11 +90,12 @@ def _counts(path: Path, namespace: str | None, where: str) -> list[DeadLetterCou
     with read_only(path) as connection:
         counts = _COUNTS if where.startswith(DEAD) else _PENDING_COUNTS
         rows = connection.execute(counts.format(where), parameters).fetchall()
-    return [
-        DeadLetterCount(at, name, reason, state, count, rfc3339.text(oldest), rfc3339.text(newest))
-        for trigger, reason, state, count, oldest, newest in rows
-        for at, _, name in [trigger.partition("/")]
-    ]
+    return [_count(*row) for row in rows]
+
+
+def _count(trigger: str, reason: str, state: str, count: int, oldest_us: int, newest_us: int) -> DeadLetterCount:
+    namespace, _, name = trigger.partition("/")
+    return DeadLetterCount(namespace, name, reason, state, count, rfc3339.text(oldest_us), rfc3339.text(newest_us))
 
 
 _COUNTS: Final = (
@@ -102,6 +120,8 @@ CREATE TABLE IF NOT EXISTS letters (
   since_us INTEGER NOT NULL, due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
   UNIQUE (target, position, source, event_id)) STRICT;
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, event BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS originals (
+  id INTEGER PRIMARY KEY, stored_us INTEGER NOT NULL, original BLOB, is_shared INTEGER NOT NULL) STRICT;
 DROP INDEX IF EXISTS letters_trigger;
 DROP INDEX IF EXISTS letters_due;
 DROP INDEX IF EXISTS letters_held;
@@ -122,10 +142,12 @@ INSERT OR IGNORE INTO totals VALUES (0, 0, 0, 0);
 INSERT OR IGNORE INTO pending_totals VALUES (0, 0, 0);
 DROP TRIGGER IF EXISTS letters_in;
 DROP TRIGGER IF EXISTS letters_out;
+DROP TRIGGER IF EXISTS dead_out;
 CREATE TRIGGER IF NOT EXISTS dead_in AFTER INSERT ON letters WHEN NEW.{DEAD} BEGIN
   UPDATE totals SET count = count + 1, bytes = bytes + NEW.bytes, kept = kept + (NEW.state = 'kept'); END;
-CREATE TRIGGER IF NOT EXISTS dead_out AFTER DELETE ON letters WHEN OLD.{DEAD} BEGIN
+CREATE TRIGGER IF NOT EXISTS dead_gone AFTER DELETE ON letters WHEN OLD.{DEAD} BEGIN
   DELETE FROM events WHERE id = OLD.id;
+  DELETE FROM originals WHERE id = OLD.id;
   UPDATE totals SET count = count - 1, bytes = bytes - OLD.bytes, kept = kept - (OLD.state = 'kept'); END;
 CREATE TRIGGER IF NOT EXISTS pending_in AFTER INSERT ON letters WHEN NEW.{WAITING} BEGIN
   UPDATE pending_totals SET count = count + 1, bytes = bytes + NEW.bytes; END;
@@ -158,8 +180,9 @@ SELECT id FROM letters WHERE target = ? AND state = ? AND {_QUEUED} AND due_us <
 """
 _LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
 _REDRIVABLE: Final = f"SELECT target FROM letters WHERE id = ? AND {DEAD} AND state != 'redriving'"
-_TO_TRIGGER: Final = "UPDATE OR IGNORE letters SET target = ?, trigger = ?, broker = ? WHERE id = ?"
+_TO_TRIGGER: Final = "UPDATE OR IGNORE letters SET target = ?, trigger = ? WHERE id = ?"
 _DELETE: Final = "DELETE FROM letters WHERE id = ?"
+_ORIGINAL: Final = "INSERT INTO originals VALUES (?, ?, ?, ?)"
 _GONE: Final = "trigger, bytes, state"
 # By trigger, in the order of an index: ten times as fast as by namespace.
 _HELD: Final = "SELECT trigger, count(*), sum(bytes) FROM letters WHERE {} GROUP BY trigger"
@@ -226,15 +249,26 @@ class StoredDeadLetter(DeadLetter):
         """One that is to be stored, to be sent to its sink at once."""
         return cls(**{field.name: getattr(given_up, field.name) for field in fields(DeadLetter)})
 
+    @property
+    def as_stored(self) -> SharedEvent | None:
+        """The event as the log had it; None where nobody has written that down."""
+        if self.stored_us is None:
+            return None
+        return SharedEvent(self.broker, self.original or self.event, self.stored_us)
 
-_ATTRIBUTES: Final = tuple(one.name for one in fields(StoredDeadLetter) if one.name not in ("id", "event", "pending"))
-"""Each has a column."""
+
+_ELSEWHERE: Final = ("id", "event", "pending", "original", "stored_us", "is_shared")
+_ATTRIBUTES: Final = tuple(one.name for one in fields(StoredDeadLetter) if one.name not in _ELSEWHERE)
+"""Each has a column of the table `letters`."""
 _COLUMNS: Final = ", ".join("event_offset" if name == "offset" else name for name in _ATTRIBUTES)
 _INSERT: Final = (
     f"INSERT OR IGNORE INTO letters (id, {_COLUMNS}, source, event_id, type, bytes)"
     f" VALUES ({', '.join('?' * (len(_ATTRIBUTES) + 5))})"
 )
-_STORED: Final = f"SELECT id, event, {_COLUMNS} FROM letters JOIN events USING (id)"
+_STORED: Final = (
+    "SELECT id, event, original, iif(state = 'pending', died_us, stored_us), ifnull(is_shared, 1),"
+    f" {_COLUMNS} FROM letters JOIN events USING (id) LEFT JOIN originals USING (id)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +278,7 @@ class DeadLetterSummary:
     id: int
     target: int
     trigger: str
+    broker: str
     state: str
     reason: str
     died_us: int
@@ -259,9 +294,16 @@ class DeadLetterSummary:
     bytes: int
     failures: int
     due_us: int
+    is_shared: bool
+
+    @property
+    def broker_path(self) -> str:
+        """`namespace/name` of the broker whose event it is."""
+        return path_of(self.broker) if self.state == DeadLetterState.PENDING else self.broker
 
 
-_SUMMARIES: Final = f"SELECT {', '.join(one.name for one in fields(DeadLetterSummary))} FROM letters"
+_SUMMARY: Final = tuple(one.name for one in fields(DeadLetterSummary))
+_SUMMARIES: Final = f"SELECT {', '.join(_SUMMARY)} FROM letters LEFT JOIN originals USING (id)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +388,7 @@ class DeadLetterReader:
 
     def summaries(
         self, where: str, parameters: tuple[object, ...], *, after: int, limit: int, newest: bool = False
-    ) -> list[DeadLetterSummary]:
+    ) -> Iterator[DeadLetterSummary]:
         """Dead letters with ids above `after`, in order; `where` is a condition of ours, never a client's text.
 
         With `newest` the highest ids come first, those below `after`, where that is not 0.
@@ -354,7 +396,7 @@ class DeadLetterReader:
         found = (after, *parameters, limit)
         beyond, order = ("id < ifnull(nullif(?, 0), 1 << 62)", "id DESC") if newest else ("id > ?", "id")
         rows = self._connection.execute(f"{_SUMMARIES} WHERE {beyond} AND {where} ORDER BY {order} LIMIT ?", found)
-        return [DeadLetterSummary(*row) for row in rows]
+        return map(_summary, rows)
 
     def event(self, id_: int) -> Event | None:
         """The event of a dead letter; None when it is gone."""
@@ -448,6 +490,9 @@ class DeadLetterStore(StoreFile):
                     found[position] = place(id_, found[target], found[position])
                     connection.execute(_INSERT, (id_, *found[2:]))
                     connection.execute("INSERT INTO events VALUES (?, ?)", (id_, event))
+                    original = source._connection.execute("SELECT * FROM originals WHERE id = ?", (id_,)).fetchone()
+                    if original is not None:
+                        connection.execute(_ORIGINAL, original)
         self._count()
 
     def totals(self) -> Totals:
@@ -478,11 +523,15 @@ class DeadLetterStore(StoreFile):
                     for *row, position in before.fetchall():
                         held += _taken_off([tuple(row)])
                         dead_letter = replace(dead_letter, position=position)
-                raw = _encode_event(dead_letter.event)
-                row = run(_INSERT, (self._shard.next_id(self.last_id), *_row(dead_letter, len(raw))))
+                raw, original = _encode_event(dead_letter.event), dead_letter.original
+                kept = _encode_event(original) if original is not None else None
+                size_bytes = len(raw) + len(kept or b"")
+                row = run(_INSERT, (self._shard.next_id(self.last_id), *_row(dead_letter, size_bytes)))
                 if row.rowcount:  # else: it was there already
                     run("INSERT INTO events VALUES (?, ?)", (row.lastrowid, raw))
-                    held.append((dead_letter.state, dead_letter.trigger, 1, len(raw)))
+                    if dead_letter.stored_us is not None:
+                        run(_ORIGINAL, (row.lastrowid, dead_letter.stored_us, kept, dead_letter.is_shared))
+                    held.append((dead_letter.state, dead_letter.trigger, 1, size_bytes))
                 taken += 1
         for change in held:
             self._add(*change)
@@ -517,9 +566,9 @@ class DeadLetterStore(StoreFile):
     def redrive(self, ids: Sequence[int], *, now_us: int, pace_us: int, to: Target | None = None) -> int:
         """Send dead letters to their subscribers again, of each target one every `pace_us`; returns how many.
 
-        With `to` they are this trigger's from now on, a trigger of their namespace, and replies go to its broker. One
-        that the trigger has itself, of the same match, stays as it is. They stand behind those of their target that
-        have not been tried again yet; not behind one in back-off, which may wait for a day.
+        With `to` they are this trigger's from now on, a trigger of their namespace. One that the trigger has itself, of
+        the same match, stays as it is. They stand behind those of their target that have not been tried again yet; not
+        behind one in back-off, which may wait for a day.
         """
         run = self._connection.execute
         count, last_us = 0, dict[int, int]()
@@ -529,7 +578,7 @@ class DeadLetterStore(StoreFile):
                 if found is None:
                     continue
                 target = found[0] if to is None else to.id
-                if to is not None and not run(_TO_TRIGGER, (to.id, to.name, to.broker, id_)).rowcount:
+                if to is not None and not run(_TO_TRIGGER, (to.id, to.name, id_)).rowcount:
                     continue
                 if target not in last_us:
                     (end_us,) = run(_LAST_PACED, (target,)).fetchone()
@@ -575,8 +624,16 @@ def _row(dead_letter: StoredDeadLetter, size_bytes: int) -> tuple[object, ...]:
     return (*values, event.source, event.id, event.type, size_bytes)
 
 
+def _summary(row: tuple[Any, ...]) -> DeadLetterSummary:
+    found = dict(zip(_SUMMARY, row, strict=True))
+    found["is_shared"] = found["is_shared"] != 0  # also where nobody has written it down
+    return DeadLetterSummary(**found)
+
+
 def _stored(row: tuple[Any, ...]) -> StoredDeadLetter:
-    id_, event, *values = row
+    id_, event, original, stored_us, is_shared, *values = row
     found = dict(zip(_ATTRIBUTES, values, strict=True))
     found["state"] = DeadLetterState(found["state"])
-    return StoredDeadLetter(id=id_, event=_decode_event(event), **found)
+    if original is not None:
+        found["original"] = _decode_event(original)
+    return StoredDeadLetter(id=id_, event=_decode_event(event), stored_us=stored_us, is_shared=bool(is_shared), **found)

@@ -445,7 +445,8 @@ class Attempts:
                 pause_s = max(pause_s, limits.DEADLETTER_QUOTA_PAUSE_S)
                 results.append((delivery, ""))
             else:
-                given_up = give_up(self._dead_letters, state.target, delivery, event, outcome, now_us=self._clock_us())
+                letters, now_us, is_shared = self._dead_letters, self._clock_us(), len(members) > 1
+                given_up = give_up(letters, state.target, delivery, event, outcome, now_us=now_us, is_shared=is_shared)
                 results.append((delivery, await given_up))
         return results, pause_s
 

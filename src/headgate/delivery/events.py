@@ -101,14 +101,20 @@ class EventGoneError(UnavailableError):
 
 
 class SharedEvent:
-    """An event on its way to any number of targets; `broker` is an identity, `root` its ancestor, or itself."""
+    """An event on its way to any number of targets; `broker` is an identity, `root` its ancestor, or itself.
 
-    __slots__ = ("_json", "_wire", "append_time_us", "broker", "event", "root", "size_bytes")
+    `original` is as it was stored, where `event` was made of that.
+    """
 
-    def __init__(self, broker: str, event: Event, append_time_us: int, root: str = "") -> None:
+    __slots__ = ("_json", "_wire", "append_time_us", "broker", "event", "original", "root", "size_bytes")
+
+    def __init__(
+        self, broker: str, event: Event, append_time_us: int, root: str = "", original: Event | None = None
+    ) -> None:
         self.broker = broker
         self.root = root
         self.event = event
+        self.original = original if original is not None else event
         self.append_time_us = append_time_us
         texts = [event.id, event.source, event.type, event.subject or "", event.dataschema or ""]
         if event.extensions:

@@ -29,13 +29,16 @@ class DeadLetter:
     partition: int
     offset: int
     trigger: str  # `namespace/name`
-    broker: str  # `namespace/name`
-    event: Event
+    broker: str  # `namespace/name`: the event's, whichever trigger it is redriven to
+    event: Event  # as it was sent
+    original: Event | None = None  # as it was stored, where that is another one
+    stored_us: int | None = None  # when it was stored, microseconds since 1970 UTC; None where nobody knows
     died_us: int  # when it was given up, microseconds since 1970 UTC
     reason: str  # a bounded name: the status or what else was wrong, as in the metric of failed attempts
     destination: str  # URL that did not take it
     code: int  # HTTP status of the last attempt; CODE_NO_ANSWER when no answer came
     data: bytes  # first bytes of the last answer, or words
+    is_shared: bool = False  # whether the answer was that to several events
     attempts: int
     sink: str = ""  # where it goes when its trigger is gone; empty when nowhere
     pending: int = 0  # the id of the pending event whose place it takes; 0 for none
@@ -55,9 +58,19 @@ class DeadLetterQueue(Protocol):
 
 
 async def give_up(
-    queue: DeadLetterQueue, target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, now_us: int
+    queue: DeadLetterQueue,
+    target: Target,
+    delivery: Delivery,
+    event: SharedEvent,
+    outcome: Outcome,
+    *,
+    now_us: int,
+    is_shared: bool = False,
 ) -> str:
-    """Store the dead letter of a delivery whose last attempt ended so; `dead_lettered`, `failed` where no sink is."""
+    """Store the dead letter of a delivery whose last attempt ended so; `dead_lettered`, `failed` where no sink is.
+
+    `is_shared`: the attempt was that of other events, too.
+    """
     if not target.delivery.has_sink:
         return "failed"
     words = f"{outcome.reason}: {outcome.detail}".encode() if outcome.reason else b""
@@ -69,11 +82,14 @@ async def give_up(
         trigger=target.name,
         broker=path_of(event.broker),
         event=event.event,
+        original=event.original if event.original is not event.event else None,
+        stored_us=event.append_time_us,
         died_us=now_us,
         reason=outcome.label,
         destination=target.subscriber_uri or _path(target),
         code=outcome.status or CODE_NO_ANSWER,
         data=(outcome.body or words)[: limits.ERROR_BODY_BYTES_MAX],
+        is_shared=is_shared,
         attempts=delivery.failures,
         sink=target.delivery.dead_letter_uri or "",
         pending=delivery.pending,

@@ -52,6 +52,11 @@ def evaluate(cel: str, event: SharedEvent) -> FilterOutcome:
         return FilterOutcome(OutcomeKind.ERROR, error.message)
 
 
+def gives(ceiling: str, event: SharedEvent) -> bool:
+    """Whether a right below a ceiling (empty: none) gives an event; not where the ceiling is an error."""
+    return not ceiling or evaluate(ceiling, event).kind is OutcomeKind.TRUE
+
+
 def transformed(target: Target, event: SharedEvent) -> SharedEvent:
     """The event as a target gets it; EvaluationError, with the reason, where its transform makes none of it."""
     if not target.transform:
@@ -60,7 +65,7 @@ def transformed(target: Target, event: SharedEvent) -> SharedEvent:
         made = apply_transform(target.transform, event.view)
     except EvaluationError as error:
         raise EvaluationError(f"transform: {error.message}") from None
-    return SharedEvent(event.broker, made, event.append_time_us, event.root)
+    return SharedEvent(event.broker, made, event.append_time_us, event.root, event.original)
 
 
 class FilterErrors:

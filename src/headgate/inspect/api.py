@@ -64,7 +64,7 @@ OF_BROKERS: Final = (WHY_BROKER, TRACE, TIMELINE)
 
 
 class InspectApi:
-    """The handlers; `records` gives those for the client of a request. Without a `log` the events are in Kafka."""
+    """The handlers; `records` gives what the client of a request may have. Without a `log` the events are in Kafka."""
 
     def __init__(
         self,
@@ -158,12 +158,12 @@ class InspectApi:
         return json_response(found)
 
     async def _timeline(self, request: Request) -> Response:
-        key, records, why = _key(Kind.BROKER, request), self._records(request), self._why(request)
+        key, tracer, why = _key(Kind.BROKER, request), self._tracer(request), self._why(request)
         search = self._below(user_of(request), key.path, _search(request))
         after, limit = _page(request)
 
         def work() -> JsonObject:
-            trace, result = Tracer(records, self._store).trace(key, search)
+            trace, result = tracer.trace(key, search)
             found = why.of_stored(key, trace.found, after=after, limit=limit) if trace is not None else None
             return timeline_json(key.path, search.id, trace, result, found)
 
@@ -172,7 +172,7 @@ class InspectApi:
     async def _trace(self, request: Request) -> Response:
         key = _key(Kind.BROKER, request)
         search = self._below(user_of(request), key.path, _search(request))
-        tracer = Tracer(self._records(request), self._store)
+        tracer = self._tracer(request)
         trace, result = await self._in_turn(request, lambda: tracer.trace(key, search))
         return json_response(trace_json(trace, result))
 
@@ -196,6 +196,10 @@ class InspectApi:
 
     def _why(self, request: Request) -> Why:
         return Why(self._records(request), self._store, partial(seen_by, self._authorizer, user_of(request)))
+
+    def _tracer(self, request: Request) -> Tracer:
+        is_below = self._authorizer.has_ceilings(user_of(request), "")
+        return Tracer(self._records(request), self._store, is_below_ceiling=is_below)
 
 
 def _key(kind: Kind, request: Request) -> ObjectKey:

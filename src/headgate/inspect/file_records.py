@@ -190,10 +190,10 @@ class DeliveryRecords:
         if not path.exists():
             return None
         with _reading("the dead letters"), DeadLetterReader.open(path) as stored:
-            found = stored.summaries("target = ? AND position = ?", (target, position), after=0, limit=1)
-        if not found:
+            found = next(stored.summaries("target = ? AND position = ?", (target, position), after=0, limit=1), None)
+        if found is None:
             return None
-        return KeptDeadLetter(**{name: getattr(found[0], name) for name in KeptDeadLetter.__struct_fields__})
+        return KeptDeadLetter(**{name: getattr(found, name) for name in KeptDeadLetter.__struct_fields__})
 
     def attempts(self, partition: int, offset: int) -> list[JournalEntry]:
         return list(entries(self._attempts, partition, offset))

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
+from headgate.deadletters.opaque_ids import OpaqueIds
 from headgate.delivery.journal import JournalEntry
 from headgate.event.arrow import StoredEvent
 from headgate.event.hops import hops_of, root_of
@@ -236,6 +237,7 @@ class KeptDeadLetter(msgspec.Struct, frozen=True):
     sink: str
     problem: str
     due_us: int
+    is_shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,3 +304,32 @@ class Records(Protocol):
     def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
         """What is known of an event, for one target or all; UnavailableError when a file or a dispatcher is busy."""
         ...
+
+
+def told_below(records: EventRecords, ids: OpaqueIds) -> EventRecords:
+    """Records as a user below a ceiling has them: nothing counts what is others', no answer speaks of other events."""
+
+    def told(one: RowRecord) -> RowRecord:
+        letter, row = one.dead_letter, replace(one.row, position=0)
+        if letter is not None:
+            data = b"" if letter.is_shared else letter.data
+            letter = msgspec.structs.replace(letter, id=ids.shown(letter.id), data=data)
+        return replace(one, row=row, dead_letter=letter)
+
+    return msgspec.structs.replace(records, rows=list(map(told, records.rows)))
+
+
+class RecordsBelow:
+    """The same of all dispatchers; `ids` may block."""
+
+    def __init__(self, records: Records, ids: Callable[[], OpaqueIds]) -> None:
+        self._records = records
+        self._ids = ids
+
+    @property
+    def log(self) -> InspectedLog:
+        return self._records.log
+
+    def of_event(self, found: FoundEvent, target: int | None = None) -> KnownEvent:
+        known, ids = self._records.of_event(found, target), self._ids()
+        return replace(known, records={number: told_below(one, ids) for number, one in known.records.items()})

@@ -568,9 +568,10 @@ class EventTrace:
 class Tracer:
     """Traces events. Blocking; any number of calls at the same time."""
 
-    def __init__(self, records: Records, store: Store) -> None:
+    def __init__(self, records: Records, store: Store, *, is_below_ceiling: bool = False) -> None:
         self._records = records
         self._store = store
+        self._is_below_ceiling = is_below_ceiling
 
     def trace(self, broker: ObjectKey, search: EventSearch) -> tuple[EventTrace | None, SearchResult]:
         """The newest event that is searched for, and where the search has stopped."""
@@ -602,4 +603,4 @@ class Tracer:
         matched = {one.row.target for one in rows}
         others = tuple(one for one in known if one.target not in matched and is_told(one.target))
         tree, is_evaluated = tree_of(self._records.log, found, search.ceiling), event.is_matched or bool(rows)
-        return EventTrace(found, is_evaluated, tuple(matches), tree, others, bool(search.ceiling)), result
+        return EventTrace(found, is_evaluated, tuple(matches), tree, others, self._is_below_ceiling), result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -11,7 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headgate.auth.authorizer import NOTHING, ForbiddenError
+from headgate.auth.routes import READ
+from headgate.auth.user import User
 from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.tools.ceiling import joined
+from headgate.objects.api.grants import Grants
 from headgate.objects.api.http import decoded_as, in_thread, json_response, path_id, read_body
 from headgate.objects.api.queries import user_of
 from headgate.objects.kinds.egress import UrlPolicy
@@ -50,11 +55,19 @@ class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 class ReplaysApi:
     """The handlers."""
 
-    def __init__(self, replays: Replaying, log: ReadableLog, store: Store, policy: UrlPolicy) -> None:
+    def __init__(
+        self,
+        replays: Replaying,
+        log: ReadableLog,
+        store: Store,
+        policy: UrlPolicy,
+        rights: Grants | None = None,
+    ) -> None:
         self._replays = replays
         self._log = log
         self._objects = store
         self._policy = policy
+        self._rights = rights
 
     def routes(self) -> Iterator[Route]:
         yield Route(BASE, self._list, methods=["GET"])
@@ -63,11 +76,13 @@ class ReplaysApi:
         yield Route(f"{BASE}/{{id}}/cancel", self._cancel, methods=["POST"])
 
     async def _list(self, request: Request) -> Response:
-        found = await self._replays.page(request.path_params["namespace"])
-        return json_response({"items": [_view(replay) for replay in found]})
+        found, user = await self._replays.page(request.path_params["namespace"]), user_of(request)
+        if user.ceiling:
+            found = await in_thread(self._own, user, found)
+        return json_response({"items": [_view(replay, is_below=bool(user.ceiling)) for replay in found]})
 
     async def _show(self, request: Request) -> Response:
-        return json_response(_view(await self._found(request)))
+        return json_response(_view(await self._found(request), is_below=bool(user_of(request).ceiling)))
 
     async def _cancel(self, request: Request) -> Response:
         found = await self._found(request)
@@ -76,19 +91,38 @@ class ReplaysApi:
     async def _create(self, request: Request) -> Response:
         asked = await decoded_as(request, await read_body(request), ReplayRequest, "the body is no replay")
         user = user_of(request)
-        owner = "" if user.is_anonymous else user.name
-        spec = await in_thread(self._spec, request.path_params["namespace"], asked, owner)
-        return json_response(_view(await self._replays.create(spec)), status_code=201)
+        spec = await in_thread(self._spec, request.path_params["namespace"], asked, user)
+        made = await self._replays.create(spec)
+        return json_response(_view(made, is_below=bool(user.ceiling)), status_code=201)
 
     async def _found(self, request: Request) -> Replay:
         namespace, id_ = request.path_params["namespace"], path_id(request)
-        found = await self._replays.get(namespace, id_)
-        if found is None:
+        found, user = await self._replays.get(namespace, id_), user_of(request)
+        if found is None or (user.ceiling and not await in_thread(self._own, user, [found])):
             hint = f"headgate replay list -n {namespace} lists them"
             raise ReplayNotFoundError(f"there is no replay {id_}", hint=hint)
         return found
 
-    def _spec(self, namespace: str, asked: ReplayRequest, owner: str) -> ReplaySpec:
+    def _own(self, user: User, replays: Sequence[Replay]) -> list[Replay]:
+        """Those of which a user below a ceiling may know all that they count. Blocking."""
+        rights = self._rights
+        if rights is None:
+            return []
+        rights.refresh()
+        return [one for one in replays if rights.knows(user, path_of(one.spec.broker), one.spec.ceiling)]
+
+    def _ceiling(self, user: User, broker: str) -> str:
+        """Below what a user gets the events of a broker; empty for all. Raises ForbiddenError where he gets none."""
+        if not user.ceiling:
+            return ""
+        if self._rights is not None:
+            self._rights.refresh()
+        ceiling = self._rights.ceiling_on(user, broker) if self._rights is not None else NOTHING
+        if ceiling == NOTHING:
+            raise ForbiddenError(user, READ.on(broker))
+        return ceiling
+
+    def _spec(self, namespace: str, asked: ReplayRequest, user: User) -> ReplaySpec:
         """Checked; blocking."""
         if bool(asked.trigger) == bool(asked.url):
             raise InvalidInputError("a replay has one target: trigger or url")
@@ -109,41 +143,58 @@ class ReplaysApi:
         place, _, name = broker.partition("/")
         if place != namespace and not asked.trigger:
             raise InvalidInputError(f"broker {broker!r} is not in namespace {namespace!r}, the replay's")
+        ceiling = self._ceiling(user, broker)  # first: who gets nothing of a broker does not learn whether it is there
         found = self._objects.get(ObjectKey(Kind.BROKER, place, name))
         written = {"cel": asked.filter} if isinstance(asked.filter, str) else asked.filter
-        cel = compile_filter(written, ()).cel if asked.filter else ""
+        cel = joined(compile_filter(written, ()).cel if asked.filter else "", ceiling)
         now = start_offsets(self._log, NEXT)
         begin, end = start_offsets(self._log, asked.from_), start_offsets(self._log, asked.to)
         end = {partition: min(at, now[partition]) for partition, at in end.items()}
         begin = {partition: min(at, end[partition]) for partition, at in begin.items()}
-        of, now_us = identity(broker, found.metadata.uid), time.time_ns() // 1_000
         return ReplaySpec(
-            namespace, of, asked.trigger, asked.url, cel, begin, end, asked.rate, asked.dry_run, now_us, owner
+            namespace=namespace,
+            broker=identity(broker, found.metadata.uid),
+            trigger=asked.trigger,
+            url=asked.url,
+            cel=cel,
+            start=begin,
+            end=end,
+            rate_per_s=asked.rate,
+            dry_run=asked.dry_run,
+            created_us=time.time_ns() // 1_000,
+            owner="" if user.is_anonymous else user.name,
+            groups=user.groups if self._rights is not None else (),
+            ceiling=ceiling,
         )
 
 
-def _view(replay: Replay) -> JsonObject:
+def _view(replay: Replay, *, is_below: bool) -> JsonObject:
+    """What is told of a replay; to a user below a ceiling nothing that other events count in."""
     spec, progress = replay.spec, replay.progress
-    return {
+    seen: JsonObject = {
         "id": replay.id,
         "state": replay.state,
         "broker": path_of(spec.broker),
         "trigger": spec.trigger,
         "url": spec.url,
         "filter": spec.cel,
-        "start": positions.write(spec.start),
-        "end": positions.write(spec.end),
-        "position": positions.write(progress.positions),
         "rate": spec.rate_per_s,
         "dryRun": spec.dry_run,
         "created": rfc3339.text(spec.created_us),
-        "eventsPassed": sum(progress.positions[partition] - at for partition, at in spec.start.items()),
-        "eventsTotal": sum(spec.end[partition] - at for partition, at in spec.start.items()),
         "matched": progress.matched,
         "delivered": progress.delivered,
         "deadLettered": progress.dead_lettered,
         "failed": progress.failed,
         "lost": progress.lost,
-        "filterErrors": progress.errors,
         "problem": replay.problem,
+    }
+    if is_below:
+        return seen
+    return seen | {
+        "start": positions.write(spec.start),
+        "end": positions.write(spec.end),
+        "position": positions.write(progress.positions),
+        "eventsPassed": sum(progress.positions[partition] - at for partition, at in spec.start.items()),
+        "eventsTotal": sum(spec.end[partition] - at for partition, at in spec.start.items()),
+        "filterErrors": progress.errors,
     }

@@ -17,7 +17,8 @@ from typing import ParamSpec, TypeVar
 import msgspec
 import structlog
 
-from headgate.auth.user import authenticated
+from headgate.auth.authorizer import NOTHING
+from headgate.auth.user import ANONYMOUS_NAME, User, authenticated
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.circuit import Rate, Subscriber
 from headgate.delivery.events import EventGoneError, Events, SharedEvent, encoded
@@ -25,10 +26,11 @@ from headgate.delivery.given_up import DeadLetterQueue, give_up
 from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Fate, left_s
-from headgate.delivery.verdicts import transformed
+from headgate.delivery.verdicts import gives, transformed
 from headgate.event.hops import place_root
 from headgate.filter.cel.errors import EvaluationError
 from headgate.filter.compile.plan import Verdict
+from headgate.objects.api.grants import Grants
 from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring, tell_failure
@@ -38,7 +40,7 @@ from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 from headgate.storage.commit import Committer
 from headgate.storage.threads import Threads
 from headgate_api import limits
-from headgate_api.errors import HeadgateError, NotFoundError
+from headgate_api.errors import HeadgateError, NotFoundError, UnavailableError
 from headgate_api.event.names import path_of
 
 _P = ParamSpec("_P")
@@ -52,8 +54,18 @@ class ReplayTargetError(NotFoundError):
     code = "replay-target"
 
 
+class ReplayRightError(HeadgateError):
+    """Who began a replay has no right to the events of its broker any more."""
+
+    code = "replay-right"
+
+
 class Replaying:
-    """Does the replays, on the dispatcher's event loop. `trigger` finds "namespace/name" as routing has it now."""
+    """Does the replays, on the dispatcher's event loop. `trigger` finds "namespace/name" as routing has it now.
+
+    A replay of a user below a ceiling sends what is below that, and below the one that he has now; it fails when he has
+    none of the broker's events any more. `rights` is None where nobody is asked who he is.
+    """
 
     def __init__(
         self,
@@ -65,9 +77,11 @@ class Replaying:
         dead_letters: DeadLetterQueue,
         trigger: Callable[[str], Target | None],
         rule_of: RuleOf,
+        rights: Grants | None = None,
         shard: Shard = WHOLE,
         committer: Committer | None = None,
     ) -> None:
+        self._rights = rights
         self._scanner = scanner
         self._events = events
         self._service = service
@@ -144,6 +158,9 @@ class Replaying:
                 break
             run.start_page(progress)
             await self._stored(self._store.advance, replay.id, progress)
+            if run.ceiling == NOTHING:  # so the rest of the page was not sent
+                state, problem = ReplayState.FAILED, _without_right(spec)
+                break
             if progress == before:  # the log does not reach to where it did
                 await asyncio.sleep(limits.REPLAY_RETRY_S)
         await self._stored(self._store.end, replay.id, state, problem)
@@ -159,11 +176,14 @@ class Replaying:
 
     async def _page(self, run: _Run) -> ReplayProgress:
         spec, progress = run.spec, run.page
-        target = self._target(spec)
+        target, ceiling = self._target(spec), await self._ceiling_now(run)
+        if ceiling == NOTHING:
+            raise ReplayRightError(_without_right(spec))
         rule = await asyncio.to_thread(self._rule_of, spec.broker)
         if rule is None:
             raise ReplayTargetError(f"the broker {path_of(spec.broker)!r} of which it was asked for is gone")
-        parts = [f"({cel})" for cel in (target.filter.cel if target else "", spec.cel) if cel]
+        filters = (target.filter.cel, target.filter.ceiling) if target is not None else ()
+        parts = [f"({cel})" for cel in dict.fromkeys((*filters, spec.cel, ceiling)) if cel]
         count_max = limits.FIND_COUNT_MAX if spec.dry_run else limits.REPLAY_PAGE_EVENTS
         start = {partition: at for partition, at in progress.positions.items() if at < spec.end[partition]}
         end = {partition: spec.end[partition] for partition in start}
@@ -179,6 +199,24 @@ class Replaying:
             progress.lost + results["lost"],
             progress.errors + page.errors + results["error"],
         )
+
+    async def _ceiling_now(self, run: _Run) -> str:
+        """The ceiling that the right of who began it has now, as it was a second ago at most; empty for none."""
+        spec, now = run.spec, asyncio.get_running_loop().time()
+        if self._rights is not None and spec.groups and now >= run.judged_at + limits.REPLAY_RETRY_S:
+            run.ceiling = await asyncio.to_thread(_ceiling_of, self._rights, spec)
+            run.judged_at = now
+        return run.ceiling
+
+    async def _may_send(self, run: _Run, to: Target | None, event: SharedEvent) -> bool:
+        """Whether rights give an event now: some time may have passed since it was found."""
+        while True:
+            try:
+                ceiling = await self._ceiling_now(run)
+                break
+            except UnavailableError:
+                await asyncio.sleep(limits.REPLAY_RETRY_S)
+        return gives(ceiling, event) and (to is None or gives(to.filter.ceiling, event))
 
     def _target(self, spec: ReplaySpec) -> Target | None:
         if not spec.trigger:
@@ -228,9 +266,8 @@ class Replaying:
     async def _send(self, run: _Run, to: Recipient, target: Target | None, where: Located) -> str:
         """One event until it has ended; says how."""
         try:
-            stored = await self._events.load(where.partition, where.offset)
-            if target is not None:
-                stored = transformed(target, stored)
+            found = await self._events.load(where.partition, where.offset)
+            stored = transformed(target, found) if target is not None else found
         except EventGoneError:
             return "lost"
         except EvaluationError:
@@ -245,6 +282,8 @@ class Replaying:
             await self._pause(to, delivery)
         while True:
             await self._resumed(run.spec, delivery)
+            if not await self._may_send(run, target, found):
+                return "foreign"
             outcome = await self._service.send_in_turn(to, delivery, message)
             decision = self._service.settle(to, delivery, outcome, self._clocks.now())
             if decision.fate is not Fate.AGAIN:
@@ -258,11 +297,24 @@ class Replaying:
             return "delivered"
         if target is None:
             return "failed"
-        marked, now_us = SharedEvent(stored.broker, event, stored.append_time_us), self._clocks.now_us()
-        return await give_up(self._dead_letters, target, delivery, marked, outcome, now_us=now_us)
+        marked = SharedEvent(stored.broker, event, stored.append_time_us, original=stored.original)
+        return await give_up(self._dead_letters, target, delivery, marked, outcome, now_us=self._clocks.now_us())
 
     async def _pause(self, to: Recipient, delivery: Delivery) -> None:
         await asyncio.sleep(left_s(to.rules, delivery.failures, delivery.due_us, now_us=self._clocks.now_us()))
+
+
+def _ceiling_of(rights: Grants, spec: ReplaySpec) -> str:
+    """What the right of who began a replay gives of its events now; empty: all, NOTHING: none. Blocking."""
+    rights.refresh()
+    user = User(spec.owner or ANONYMOUS_NAME, spec.groups)
+    if not (spec.ceiling or rights.authorizer.has_ceilings(user, "")):
+        return ""
+    return rights.ceiling_on(user, path_of(spec.broker))
+
+
+def _without_right(spec: ReplaySpec) -> str:
+    return f"{spec.owner or 'who began it'} has no right to the events of {path_of(spec.broker)} any more"
 
 
 def _position(replay: int, where: Located) -> int:
@@ -277,6 +329,7 @@ class _Run:
     def __init__(self, replay: Replay) -> None:
         self.id = replay.id
         self.spec = replay.spec
+        self.ceiling, self.judged_at = "", float("-inf")
         self.pace = Rate(replay.spec.rate_per_s, burst_s=0.0)
         self.subscriber: Subscriber | None = None  # kept from page to page
         self.start_page(replay.progress)

@@ -49,13 +49,15 @@ class ReplaySpec(msgspec.Struct, frozen=True):
     broker: str  # its identity: history of a broker made anew is another one
     trigger: str  # whose filter and delivery rules hold; empty for none
     url: str
-    cel: str  # a filter beside the trigger's; empty for none
+    cel: str  # a filter beside the trigger's, below the ceiling; empty for none
     start: dict[int, int]  # the first offset by partition
     end: dict[int, int]  # the offset behind the last one
     rate_per_s: float
     dry_run: bool  # counts, and sends nothing
     created_us: int  # microseconds since 1970 UTC
     owner: str = ""  # who asked for it; empty where nobody is asked who he is
+    groups: tuple[str, ...] = ()  # his, by which his right is judged later; empty where nobody is asked
+    ceiling: str = ""  # of his right when he asked, CEL: what is counted is below it; empty for none
 
 
 class _Owner(msgspec.Struct, frozen=True):

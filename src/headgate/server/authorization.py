@@ -47,7 +47,8 @@ TargetCeiling = Callable[[ObjectKey], tuple[str, str] | None]
 """Of a trigger or subscription its broker and its ceiling, see `TargetTable.ceiling_of`; may block."""
 _HIDDEN: Final = "is not shown below a ceiling, and your right to events has one"
 _BELOW: Final = (
-    "below a ceiling you have your events, their catalogue, why, trace, and your own triggers and subscriptions"
+    "below a ceiling you have your events, their catalogue, why, trace, dead letters, pending events and replays, and"
+    " your own triggers and subscriptions"
 )
 
 
@@ -75,6 +76,14 @@ class Rights:
 def default_mode(settings: Settings) -> DefaultMode | None:
     """Who may send to a broker without EventPolicy; None where nobody is asked who he is."""
     return DefaultMode(settings.default_authorization_mode) if settings.has_authentication else None
+
+
+def rights_to_events(settings: Settings, store: Store) -> Grants | None:
+    """What users may have of events, as new as it was last refreshed; None where nobody is asked who he is."""
+    if not settings.has_authentication:
+        return None
+    roles = RbacCopy(store)
+    return Grants(store, url_policy(settings), roles.authorizer, roles.refresh)
 
 
 class Authorization:
@@ -195,7 +204,9 @@ class Ceilings:
             raise self._refused(user, wanted, _HIDDEN, entry)
         if access is EventAccess.OWN:
             return await self._of_target(user, wanted, entry)
-        if access is EventAccess.SHOWN:  # whoever knows no targets tells nothing of their events
+        if access is EventAccess.EACH and wanted.resource == Kind.TRIGGER.plural:
+            await self._of_target(user, wanted, entry)
+        if access in (EventAccess.EACH, EventAccess.SHOWN):  # whoever does not look at each tells nothing of them
             return HeldBelow(replace(user, ceiling=NOTHING))
         return HeldBelow(user)
 

@@ -95,7 +95,10 @@ def may_see(authorizer: Authorizer, user: User, target: Target) -> bool:
 
 def is_own(authorizer: Authorizer, user: User, broker: str, ceiling: str) -> bool:
     """Whether a user may know of all events that a target has, of a broker below a ceiling (empty: all). May block."""
-    own = authorizer.ceiling(user, SUBSCRIBE.on(broker))
+    return _is_within(ceiling, authorizer.ceiling(user, SUBSCRIBE.on(broker)))
+
+
+def _is_within(ceiling: str, own: str) -> bool:
     return own in ("", ceiling) or (ceiling != "" and is_inside(ceiling, own))
 
 
@@ -168,6 +171,15 @@ class Grants:
         may = [self.authorizer.allowed(user, right.on(taker.broker)).allowed for right in (SUBSCRIBE, READ)]
         ceiling = self.authorizer.ceiling(user, wanted) if any(may) else taker.ceiling
         return taker._replace(forbidden=taker.is_foreign and not may[0], ceiling=ceiling)
+
+    def ceiling_on(self, user: User, broker: str) -> str:
+        """Of which events of a broker a user may know who has a ceiling, by what is known; empty: of all."""
+        may = any(self.authorizer.allowed(user, right.on(broker)).allowed for right in (SUBSCRIBE, READ))
+        return self.authorizer.ceiling(user, SUBSCRIBE.on(broker)) if may else NOTHING
+
+    def knows(self, user: User, broker: str, ceiling: str) -> bool:
+        """Whether such a user may know of all events of a broker below a ceiling (empty: all), by what is known."""
+        return _is_within(ceiling, self.ceiling_on(user, broker))
 
     def ceiling_of(self, obj: Routed) -> str:
         """The ceiling of whoever `signed` wrote down, by what is known; empty for none."""

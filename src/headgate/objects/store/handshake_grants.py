@@ -11,7 +11,6 @@ import asyncio
 import base64
 import binascii
 import hmac
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -22,13 +21,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from headgate.objects.store.database import Database, Table
+from headgate.objects.store.server_secret import ServerSecret
 from headgate_api.errors import InvalidInputError
 from headgate_api.limits import HANDSHAKE_GRANT_S, HANDSHAKE_GRANTS_MAX, URL_CHARS_MAX
 
 PATH: Final = "/handshake/v1/allow"
 ANY_RATE: Final = "*"
-_KEY: Final = "handshake_key"
-_KEY_BYTES: Final = 32
+_PURPOSE: Final = "handshakes"
 _RATE_DIGITS_MAX: Final = 9
 
 
@@ -59,23 +58,18 @@ class Grant:
 class HandshakeGrants(Table):
     """The permissions of a store."""
 
-    def __init__(self, database: Database, clock_s: Callable[[], float]) -> None:
+    def __init__(self, database: Database, secret: ServerSecret, clock_s: Callable[[], float]) -> None:
         super().__init__(database)
+        self._secret = secret
         self._clock_s = clock_s
-
-    def prepare(self) -> None:
-        """Make the secret that codes are made by, where there is none. The owner of the file alone calls this."""
-        if not self._secret():
-            with self._database.write() as connection:
-                connection.execute("INSERT INTO settings VALUES (?, ?)", (_KEY, secrets.token_hex(_KEY_BYTES)))
 
     def query(self, url: str) -> str:
         """What a callback says: `id=...&key=...`; empty while there is no secret."""
-        secret = self._secret()
-        if not secret:
+        key = self._secret.key(_PURPOSE)
+        if not key:
             return ""
         id_ = base64.urlsafe_b64encode(url.encode("ascii")).decode()
-        return urlencode({"id": id_, "key": _code(secret, url)})
+        return urlencode({"id": id_, "key": _code(key, url)})
 
     def get(self, url: str) -> Grant | None:
         """The permission of a URL; None when there is none, or it is too old."""
@@ -89,8 +83,8 @@ class HandshakeGrants(Table):
             url = base64.urlsafe_b64decode(id_.encode("ascii")).decode("ascii") if len(id_) <= 2 * URL_CHARS_MAX else ""
         except (binascii.Error, ValueError):
             url = ""
-        secret = self._secret()
-        if not url or not secret or not hmac.compare_digest(_code(secret, url).encode(), key.encode()):
+        own = self._secret.key(_PURPOSE)
+        if not url or not own or not hmac.compare_digest(_code(own, url).encode(), key.encode()):
             raise HandshakeKeyError("the key does not fit the id", hint="use the callback as it was sent")
         try:
             allowed_per_s(rate)
@@ -115,10 +109,6 @@ class HandshakeGrants(Table):
         await asyncio.to_thread(self.allow, query.get("id", ""), query.get("key", ""), rate)
         return JSONResponse({"allowed": True})
 
-    def _secret(self) -> str:
-        found = self._database.rows("SELECT value FROM settings WHERE name = ?", (_KEY,))
-        return str(found[0][0]) if found else ""
 
-
-def _code(secret: str, url: str) -> str:
-    return base64.urlsafe_b64encode(hmac.digest(bytes.fromhex(secret), url.encode(), "sha256")).decode()
+def _code(key: bytes, url: str) -> str:
+    return base64.urlsafe_b64encode(hmac.digest(key, url.encode(), "sha256")).decode()

@@ -36,6 +36,7 @@ from headgate.objects.store.rows import (
 )
 from headgate.objects.store.schema import is_current, migrate
 from headgate.objects.store.secret_store import SecretTable
+from headgate.objects.store.server_secret import ServerSecret
 from headgate.objects.store.signing_keys import SigningKeys
 from headgate.objects.store.targets import PublicUrl, ReportTable, SnapshotCache, TargetTable
 from headgate.objects.store.writes import ObjectWriter, Write, default_broker, kube_time, load
@@ -83,7 +84,8 @@ class Store:
         self.secrets = SecretTable(database, form)
         self.quotas = QuotaTable(database)
         self.signing_keys = SigningKeys(database, form, clock_s)
-        self.handshakes = HandshakeGrants(database, clock_s)
+        self.server_secret = ServerSecret(database)
+        self.handshakes = HandshakeGrants(database, self.server_secret, clock_s)
         self.reports = ReportTable(database)
         self.counters = CounterTable(database)
         self.targets = TargetTable(database)

@@ -21,11 +21,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.deadletters.api import (
+    DEAD_LETTERS,
+    PENDING,
     CountsPage,
     DeadLetterNotFoundError,
     PendingNotFoundError,
     counts_bound,
-    pending_routes,
     routes_of,
 )
 from headgate.objects.api.grants import Grants
@@ -36,6 +37,7 @@ from headgate.server.peers.dispatcher_group import DispatcherGroup, DispatcherQu
 from headgate.server.peers.local_http import sent_path
 from headgate_api import limits
 from headgate_api.errors import InvalidInputError
+from headgate_api.event import rfc3339
 from headgate_api.objects.kinds import JsonObject, Kind
 
 _IDS_NAMED: Final = 10
@@ -90,8 +92,10 @@ class DeadLettersFront:
 
     def routes(self) -> Iterator[Route]:
         redrive, discard = (partial(self._change, counted=counted) for counted in (("count", "gone"), ("count",)))
-        yield from routes_of(self._list, self._counts, self._group.pass_to_one, self._known, redrive, discard)
-        yield from pending_routes(self._list, self._counts, self._group.pass_to_one, self._known, discard)
+        handlers = (self._list, self._counts, self._group.pass_to_one, self._known)
+        changes = {"redrive": redrive, "redrive/{name}": redrive, "discard": discard}
+        yield from routes_of(DEAD_LETTERS, *handlers, changes)
+        yield from routes_of(PENDING, *handlers, {"cancel": discard})
 
     async def _list(self, request: Request) -> Response:
         query: JsonObject = dict(request.query_params)
@@ -99,16 +103,15 @@ class DeadLettersFront:
         found = await self._pages(request, query, selection, selection.limit)
         if isinstance(found, Response):
             return found
-        own_ids = ([(item["id"], number) for item in one["items"]] for number, one in found.answers.items())
-        ids = merge(*own_ids, reverse=selection.newest)
-        page = list(islice(ids, selection.limit))
-        items = {(item["id"], number): item for number, one in found.answers.items() for item in one["items"]}
+        own = ([(number, item) for item in one["items"]] for number, one in found.answers.items())
+        merged = merge(*own, key=lambda one: _order(one[1]), reverse=selection.newest)
+        page = list(islice(merged, selection.limit))
         taken: dict[int, int | None] = {}
         for number, one in found.answers.items():
-            own = [id_ for id_, owner in page if owner == number]
-            if len(own) < len(one["items"]):
-                taken[number] = own[-1] if own else None
-        return json_response({"items": [items[pair] for pair in page], **found.where(found.next_places(taken))})
+            ids = [item["id"] for owner, item in page if owner == number]
+            if len(ids) < len(one["items"]):
+                taken[number] = ids[-1] if ids else None
+        return json_response({"items": [item for _, item in page], **found.where(found.next_places(taken))})
 
     async def _counts(self, request: Request) -> Response:
         answers = await self._group.ask_all(DispatcherQuestion.of(request))
@@ -174,6 +177,11 @@ class DeadLettersFront:
             noun = "dead letter" if len(unknown) == 1 else "dead letters"
             hint = "it may have been sent or discarded: `headgate deadletter list` shows those that are kept"
             raise DeadLetterNotFoundError(f"there is no {noun} {named} in this namespace; nothing was done", hint=hint)
+
+
+def _order(item: JsonObject) -> tuple[int, int]:
+    """When a dead letter died, or a pending event was stored: ids of two dispatchers have no order over both."""
+    return rfc3339.micros(item.get("died") or item["stored"]) or 0, item["id"]
 
 
 def _converted(query: JsonObject) -> _Selection:

@@ -19,17 +19,20 @@ from starlette.requests import Request
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
+from headgate.auth.authorizer import Authorizer
+from headgate.deadletters.own import opaque_ids
 from headgate.inspect.api import InspectApi
 from headgate.inspect.backtest import Backtests
 from headgate.inspect.catalogue import Catalogues, EventTypeCreator
 from headgate.inspect.file_records import FileRecords
-from headgate.inspect.find import Records
+from headgate.inspect.find import Records, RecordsBelow
 from headgate.inspect.log_follower import LogFollower
 from headgate.log.directory import LogDirectory
 from headgate.objects.api.admission import Admission
 from headgate.objects.api.api import ControlApi
 from headgate.objects.api.bootstrap import bootstrap, load, recompile_all, reseal_all
 from headgate.objects.api.http import ERROR_HANDLERS
+from headgate.objects.api.queries import user_of
 from headgate.objects.kinds.status import ServerUrls
 from headgate.objects.store.database import StoreUnavailableError
 from headgate.objects.store.quota_usage import usage_in
@@ -124,7 +127,7 @@ async def _own_store(context: child.Context, stop: asyncio.Event) -> AsyncIterat
         )
         await asyncio.to_thread(reconciler.step)
         await asyncio.to_thread(store.signing_keys.tend)
-        await asyncio.to_thread(store.handshakes.prepare)
+        await asyncio.to_thread(store.server_secret.prepare)
         history = own_history(settings)
         follower = LogFollower(ChunkLog(LogDirectory(settings.log_directory, settings.on_corrupt)))
         catalogues = Catalogues(follower, store)
@@ -172,12 +175,18 @@ def paths(
         LocalDispatchers(settings),
         history or own_history(settings),
         catalogues,
-        records=lambda _: records,
+        records=records_for(records, store, api.authorizer),
         parts=partial(parts_of, settings),
         counter=ReaderScanner(settings.reader_socket),
         log=log,
         letters=[own.dead_letters for own in directories_of(settings.data, settings.dispatchers)],
     )
+
+
+def records_for(every: Records, store: Store, authorizer: Authorizer) -> Callable[[Request], Records]:
+    """Gives of all records what the client of a request may have."""
+    below = RecordsBelow(every, partial(opaque_ids, store.server_secret))
+    return lambda request: below if authorizer.has_ceilings(user_of(request), "") else every
 
 
 def application(

@@ -41,6 +41,7 @@ from headgate.scan.chunks import ChunkLog
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server import child, ready, retention, rpc
 from headgate.server.authentication import UsersOfFronts
+from headgate.server.authorization import rights_to_events
 from headgate.server.peers import local_http
 from headgate.server.peers.inward import inward_of
 from headgate.server.peers.reader_client import ReaderScanner
@@ -354,6 +355,7 @@ async def _dispatch(context: child.Context) -> None:
         shard=shard,
         identity=SenderIdentity.of(settings, store),
         inward=inward_of(settings, shard.index),
+        rights=rights_to_events(settings, store),
         scanner=ReaderScanner(settings.reader_socket),
         tracing=tracer,
         bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),

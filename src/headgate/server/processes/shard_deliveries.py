@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,13 +15,14 @@ import structlog
 from starlette.routing import Route
 
 from headgate.deadletters.api import DeadLettersApi, PendingApi
+from headgate.deadletters.own import LetterRights
 from headgate.deadletters.pending import Pending
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService, IngressReplies
 from headgate.delivery.authentication import IdentityTokens
 from headgate.delivery.circuit import SubscriberHealth
 from headgate.delivery.cursors import CursorStore, Flusher
-from headgate.delivery.events import Events, load_or_none
+from headgate.delivery.events import Events
 from headgate.delivery.journal import Journal
 from headgate.delivery.post import Transport
 from headgate.delivery.retry import SYSTEM, Clocks
@@ -30,6 +30,7 @@ from headgate.delivery.scheduler import Scheduler, SchedulerListener
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.delivery.webhook_handshake import Handshakes
 from headgate.filter.skipping.prune import FilterValueRule
+from headgate.objects.api.grants import Grants
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.routing import RoutingTable, Target, TargetReport
 from headgate.objects.kinds.specs import ServedBroker
@@ -230,7 +231,8 @@ class SenderIdentity:
 class DeliveryOptions:
     """What a dispatcher works with, wherever its matches come from; for `token`, see `child.Context`.
 
-    None for `transport` is the real HTTP client, for the way `inward` plain HTTP to the server's own address.
+    None for `transport` is the real HTTP client, for the way `inward` plain HTTP to the server's own address, and for
+    `rights` to events: nobody is asked who he is.
     `on_ready` is called once, when matches can come; `on_look` hears what is wrong as long as the loop turns.
     """
 
@@ -240,6 +242,7 @@ class DeliveryOptions:
     identity: SenderIdentity = field(default_factory=SenderIdentity)
     transport: Transport | None = None
     inward: Transport | None = None
+    rights: Grants | None = None
     tracing: Tracing | None = None
     on_ready: Callable[[], None] = lambda: None
     on_look: Callable[[str], object] = lambda _: None
@@ -301,11 +304,6 @@ class ShardState:
     when_durable: WhenDurable = always_durable
 
 
-async def _is_below_ceiling(check: FinalCheck, events: Events, target: Target, partition: int, offset: int) -> bool:
-    event = await load_or_none(events, partition, offset)
-    return event is not None and check.is_below_ceiling(target, event)
-
-
 class ShardDeliveries:
     """Everything between a shard's rows and its subscribers and consumers, on one event loop.
 
@@ -332,7 +330,6 @@ class ShardDeliveries:
             state.quotas,
             state.when_durable,
             self.routing.any_trigger,
-            partial(_is_below_ceiling, self.final_check, state.events),
         )
         self.pending = Pending(
             state.own.dead_letters, self.dead_letters, options.clocks, state.when_durable, self._tell_backlog
@@ -370,6 +367,7 @@ class ShardDeliveries:
             dead_letters=self.dead_letters,
             trigger=self.routing.trigger,
             rule_of=self.routing.rule_of,
+            rights=options.rights,
             shard=shard,
             committer=state.committer(),
         )
@@ -384,11 +382,15 @@ class ShardDeliveries:
     def routes(self, objects: Store | None) -> Iterator[Route]:
         """What fronts ask of counters, dead letters and replays; no replays where there are no objects."""
         yield from self._target_stats.routes()
-        path, settled = self._state.own.dead_letters, self.flusher.settled
-        yield from DeadLettersApi(path, self.dead_letters, settled).routes()
-        yield from PendingApi(path, self.pending, settled).routes()
+        path, options, settled = self._state.own.dead_letters, self._means.options, self.flusher.settled
+        rights = None
+        if objects is not None and options.rights is not None:
+            rights = LetterRights(options.rights, objects.server_secret, options.clocks.now_us)
+        yield from DeadLettersApi(path, self.dead_letters, rights, settled).routes()
+        yield from PendingApi(path, self.pending, rights, settled).routes()
         if objects is not None:
-            yield from ReplaysApi(self.replays, self._means.log, objects, self._means.options.identity.policy).routes()
+            policy = options.identity.policy
+            yield from ReplaysApi(self.replays, self._means.log, objects, policy, options.rights).routes()
 
     def works(
         self,

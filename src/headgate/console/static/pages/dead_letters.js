@@ -30,6 +30,8 @@ const REASONS = {
 };
 const wordsOf = (reason) => REASONS[reason] ?? (/^\d/.test(reason) ? `Status ${reason}` : reason);
 const lettersOf = (number) => counted(number, "dead letter");
+/** How many there are; of many the newest alone are counted below a ceiling. */
+const inAll = ({ total, partial }) => (partial ? `at least ${count(total)}` : `${count(total)} in all`);
 
 export function DeadLetters({ route }) {
   const { namespace, trigger, reason, letter } = route.query;
@@ -48,7 +50,7 @@ export function DeadLetters({ route }) {
   const choose = (ids, isChosen) => setChosen((old) => new Set(isChosen ? [...old, ...ids] : [...old].filter((one) => !ids.includes(one))));
   const done = () => (setChosen(new Set()), groups.reload(), reload());
   const open = (one) => refine({ letter: String(one.id) === letter ? "" : one.id });
-  const of = chosen.size ? count(chosen.size) : `all ${count(whole)}`;
+  const of = chosen.size ? count(chosen.size) : groups.data?.partial ? "all" : `all ${count(whole)}`;
   const canAct = namespace && (chosen.size || whole) > 0;
   const act = { base, ids: [...chosen], whole, selection: { trigger, reason }, onDone: done, onClose: () => setAsked("") };
   return html`<${PageHead} title="Dead letters">
@@ -60,7 +62,7 @@ export function DeadLetters({ route }) {
     <${Pending} namespace=${namespace} trigger=${trigger} />
     <${Problem} error=${error ?? groups.error} />
     ${letter && data && !items.some((one) => String(one.id) === letter) && html`<${Panel} title=${`Dead letter ${letter}`} aside=${html`<button type="button" class="link" onClick=${() => refine({ letter: "" })}>Close</button>`}><${Letter} namespace=${namespace} id=${letter} /><//>`}
-    ${data && (items.length
+    ${data && (items.length || data.next
       ? html`<div class="toolbar"><p class="muted">${namespace ? "" : "Choose a namespace to send some again or discard them."}</p><${Pager} pages=${pages} size=${PAGE} shown=${items.length} next=${data.next && String(data.next)} noun="dead letters" /></div>
         <${Table} label="Dead letters" columns=${columnsOf({ items, chosen, choose, canChoose: Boolean(namespace), open, letter })} rows=${items} keyOf=${(one) => String(one.id)} isOld=${isOld}
           onRow=${open} detail=${(one) => String(one.id) === letter && html`<${Letter} namespace=${one.namespace} id=${one.id} />`} />`
@@ -74,7 +76,7 @@ export function Pending({ namespace, trigger }) {
   const { data } = useData(`${within(OWN, namespace, "pending")}/counts`, { limit: GROUPS_MAX }, { everyMs: PENDING_EVERY_MS, keep: true });
   const rows = (data?.items ?? []).filter((one) => !trigger || one.trigger === trigger).slice(0, TRIGGERS_SHOWN);
   if (!rows.length) return null;
-  return html`<${Panel} title="Waiting for their time" aside=${trigger ? "" : `${count(data.total)} in all`}>
+  return html`<${Panel} title="Waiting for their time" aside=${trigger ? "" : inAll(data)}>
     <ul class="plain-list">${rows.map((one) => html`<li key=${`${one.namespace}/${one.trigger}`}><a href=${link(["triggers", one.namespace, one.trigger])}>${one.trigger}</a> <b>${count(one.count)}</b> <span class="muted">the first is due at ${plain(one.oldest)}</span></li>`)}</ul>
   <//>`;
 }
@@ -105,7 +107,7 @@ function Groups({ groups, chosen }) {
   const sorted = [...groupedBy(groups.items, (one) => one.reason)].sort(([, a], [, b]) => sum(b) - sum(a));
   const most = sum(sorted[0][1]);
   const named = (all) => [...groupedBy(all, (one) => `${one.namespace}/${one.trigger}`)].map(([name, rows]) => ({ name, number: sum(rows) }));
-  return html`<${Panel} title="By reason" aside=${`${count(groups.total)} in all`}>
+  return html`<${Panel} title="By reason" aside=${inAll(groups)}>
     <ul class="groups">
       ${sorted.map(([reason, rows]) => {
         const triggers = named(rows);

@@ -139,7 +139,7 @@ def leader_duties(
         await asyncio.to_thread(store.make_default_broker)
         await asyncio.to_thread(bootstrap, Admission(store, policy))
         await asyncio.to_thread(store.public_url.set, settings.url)
-        await asyncio.to_thread(store.handshakes.prepare)
+        await asyncio.to_thread(store.server_secret.prepare)
         await apply_manifests(settings, Admission(store, policy, on_kafka=True))
         rights = Rights(settings, store).grants
         reconciler = Reconciler(store, server=urls_of(settings), usage=numbers.usage, rights=rights)

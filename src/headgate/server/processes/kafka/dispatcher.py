@@ -28,6 +28,7 @@ from headgate.observe import tracing
 from headgate.scan.pages import LogScanner
 from headgate.server import child, parts, ready, rpc
 from headgate.server.authentication import UsersOfFronts
+from headgate.server.authorization import rights_to_events
 from headgate.server.parts import Role
 from headgate.server.peers import instance, local_http
 from headgate.server.peers.inward import inward_of
@@ -246,6 +247,7 @@ async def _dispatch(context: child.Context) -> None:
         token=context.token,
         identity=SenderIdentity.of(settings, store),
         inward=inward_of(settings, context.part.index),
+        rights=rights_to_events(settings, store),
         runs=runs,
         name=instance.advertised_name(settings),
         objects=store,

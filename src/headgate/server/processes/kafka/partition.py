@@ -21,6 +21,7 @@ import structlog
 from starlette.routing import Router
 from starlette.types import ASGIApp
 
+from headgate.auth.user import User
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka import partition_views
 from headgate.backend.kafka.changelog import ChangelogCommitter, ChangelogWriter, restore_all
@@ -30,6 +31,8 @@ from headgate.backend.kafka.outbox_walk import CheckpointedCursors, Checkpoints,
 from headgate.backend.kafka.partition_views import OutboxLookups, PartitionRecords
 from headgate.backend.kafka.runs import RunReports
 from headgate.backend.kafka.target_reports import PartitionReports
+from headgate.deadletters.opaque_ids import OpaqueIds
+from headgate.deadletters.own import opaque_ids
 from headgate.delivery.scheduler import Scheduler
 from headgate.objects.kinds.routing import Target
 from headgate.objects.store.store import Store
@@ -61,6 +64,14 @@ class KafkaDispatcherOptions(DeliveryOptions):
     @property
     def attempts(self) -> Path:
         return self.data / PARENT / "attempts"
+
+    def ids_below(self, user: User) -> OpaqueIds | None:
+        """By which ids a user knows dead letters who may not know of all events; may block. None: by their own."""
+        if self.rights is None or self.objects is None:
+            return None
+        self.rights.refresh()
+        is_below = self.rights.authorizer.has_ceilings(user, "")
+        return opaque_ids(self.objects.server_secret) if is_below else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +223,7 @@ class PartitionDispatcher:
         routes = [
             *pulls.routes(),
             *deliveries.routes(options.objects),
-            *PartitionRecordsApi(records, means.lookups, means.events, options.store).routes(),
+            *PartitionRecordsApi(records, means.lookups, means.events, options.store, options.ids_below).routes(),
         ]
         return Router(routes)  # its errors are those of `partitions_api`
 

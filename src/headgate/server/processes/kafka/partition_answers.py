@@ -15,11 +15,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headgate.auth.user import User
 from headgate.backend.kafka.partition_views import OutboxLookups, PartitionRecords
+from headgate.deadletters.opaque_ids import OpaqueIds
 from headgate.delivery.events import Events
 from headgate.delivery.verdicts import evaluate
 from headgate.filter.cel.engine import OutcomeKind
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
+from headgate.inspect.find import told_below
 from headgate.objects.api.http import ERROR_HANDLERS, JSON
 from headgate.objects.api.queries import user_of
 from headgate.observe.logs import Recurring
@@ -45,13 +48,21 @@ class NoSuchEventError(NotFoundError):
 
 
 class PartitionRecordsApi:
-    """The handlers."""
+    """The handlers. `ids_below` gives the ids that a user below a ceiling knows dead letters by; may block."""
 
-    def __init__(self, records: PartitionRecords, lookups: OutboxLookups, events: Events, store: RoutingStore) -> None:
+    def __init__(
+        self,
+        records: PartitionRecords,
+        lookups: OutboxLookups,
+        events: Events,
+        store: RoutingStore,
+        ids_below: Callable[[User], OpaqueIds | None] = lambda _: None,
+    ) -> None:
         self._records = records
         self._lookups = lookups
         self._events = events
         self._store = store
+        self._ids_below = ids_below
 
     def routes(self) -> Iterator[Route]:
         yield Route(WHY_TRIGGER, self._of_trigger, methods=["GET"])
@@ -81,6 +92,8 @@ class PartitionRecordsApi:
             raise NoSuchEventError("there is no event of this broker")
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._lookups.thread, self._records.of_event, source, offset, target)
+        if (ids := await asyncio.to_thread(self._ids_below, user_of(request))) is not None:
+            found = told_below(found, ids)  # here: a client may ask for it by himself
         return Response(msgspec.json.encode(found), media_type=JSON)
 
 
