@@ -20,7 +20,7 @@ from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.client import KafkaUnreachableError
 from headgate.backend.kafka.objects import OBJECT_ROWS, KafkaObjects, leader_of
 from headgate.backend.kafka.rows import RowRecordError
-from headgate.backend.kafka.state_topic import TopicLostError
+from headgate.backend.kafka.state_topic import StateTopicReader, TopicLostError
 from headgate.objects.store.database import NotLeaderError
 from headgate.objects.store.store import Store
 from headgate.testing.server import free_port
@@ -300,6 +300,16 @@ def test_a_cache_that_was_not_read_on_for_long_is_built_anew(start: Start, tmp_p
     assert dump(start("new", leads=False).path)["settings"] == [("deleted", "long ago")]
     old = start("old", leads=False, now_s=time.time() + OBJECT_CACHE_AGE_S_MAX + 60)
     assert dump(old.path) == dump(leader.path)
+
+
+def test_a_transaction_that_kafka_is_still_ending_is_no_loss(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka answers to a commit before readers of committed records can see behind it."""
+    process, end = start("a"), StateTopicReader.end
+    create(process.store)
+    behind = iter([2])
+    monkeypatch.setattr(StateTopicReader, "end", lambda reader: end(reader) - next(behind, 0))
+    process.reopen()
+    assert names(process.store) == ["t1"]
 
 
 def test_another_topic_of_the_name_is_not_mixed_into_a_cache(

@@ -128,7 +128,7 @@ def test_below_a_ceiling_pages_show_what_is_allowed_and_say_what_is_not(
     expect(page.get_by_role("button", name="Try a filter…")).to_have_count(0)
     visitor.go("catalogue", broker=f"{SHOP}/orders")
     expect(page.get_by_role("button", name="order.paid")).to_contain_text("1 ·")
-    expect(page.get_by_role("list", name="Types").get_by_role("button")).to_have_count(2)
+    expect(page.get_by_role("list", name="Types").get_by_role("button")).to_have_count(3)
     expect(page.get_by_role("region", name="An example")).to_contain_text('"gold"')
     expect(page.get_by_role("alert")).to_have_count(0)
     visitor.looks_right("catalogue-below-a-ceiling")

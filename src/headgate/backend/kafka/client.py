@@ -353,6 +353,13 @@ class TopicConsumer(KafkaClient["Consumer"]):
             yield self.polled(poll_s)
         raise UnavailableError(f"{self.doing}: {place} does not answer")
 
+    @classmethod
+    def very_end(cls, config: KafkaConfig, doing: str, topic: str, partition: int) -> int:
+        """The end of a partition with what is not committed yet, or what Kafka has still to mark as committed."""
+        own = {"group.id": config.topic("reader"), "isolation.level": "read_uncommitted"}
+        with closing(cls(config, doing, own)) as every:
+            return every.bounds(topic, partition)[1]
+
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset that a partition still has, and its end."""
         place = library().TopicPartition(topic, partition)

@@ -171,8 +171,11 @@ class KafkaObjects:
                 start = 0
             end = self._reader.end()
             if was is not None and was.next_offset > end:
-                reason = f"it ends at {end}, and the cache has read it up to {was.next_offset}"
-                raise TopicLostError(self._config, "objects", reason)
+                end = self._reader.very_end()
+                if was.next_offset > end:
+                    reason = f"it ends at {end}, and the cache has read it up to {was.next_offset}"
+                    raise TopicLostError(self._config, "objects", reason)
+                end = was.next_offset
             self._apply(start, end)
 
     def _catch_up(self) -> None:

@@ -64,6 +64,10 @@ class StateTopicReader:
         """The end of the last transaction that has ended."""
         return self._consumer.bounds(self._topic, self._partition)[1]
 
+    def very_end(self) -> int:
+        """The end, also of transactions that Kafka has not ended yet: it answers to a commit before it has."""
+        return TopicConsumer.very_end(self._config, self._doing, self._topic, self._partition)
+
     def comes(self, start: int, timeout_s: float) -> bool:
         """Whether there is a record at `start` or behind it, now or within the time."""
         self._go(start)

@@ -289,9 +289,7 @@ class KafkaPartition:
         return found if found >= 0 else committed
 
     def end(self) -> int:
-        own = {"group.id": self._config.topic("reader"), "isolation.level": "read_uncommitted"}
-        with closing(TopicConsumer(self._config, READING, own)) as every:
-            return every.bounds(self._topic, self._partition)[1]
+        return TopicConsumer.very_end(self._config, READING, self._topic, self._partition)
 
     def newest(self, broker: str, producer: str) -> tuple[int, int]:
         found = read_numbers(self._admin, producer_name(broker, producer), [self._partition])
