@@ -364,7 +364,7 @@ def test_a_record_that_is_no_row_stops_a_reader_at_its_place(
 
 
 def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.backend.kafka.state_topic.KAFKA_ADMIN_S_MAX", 2.0)
+    monkeypatch.setattr("headgate.backend.kafka.client.KAFKA_ADMIN_S_MAX", 2.0)
     config = kafka_config(f"127.0.0.1:{free_port()}", "x.")
     with pytest.raises(KafkaUnreachableError, match=config.bootstrap):
         KafkaObjects(tmp_path / "control.db", config, "a")

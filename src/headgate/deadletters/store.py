@@ -265,9 +265,11 @@ _INSERT: Final = (
     f"INSERT OR IGNORE INTO letters (id, {_COLUMNS}, source, event_id, type, bytes)"
     f" VALUES ({', '.join('?' * (len(_ATTRIBUTES) + 5))})"
 )
+_IS_SHARED: Final = "ifnull(is_shared, 1)"
+"""Also where nobody has written it down."""
 _STORED: Final = (
-    "SELECT id, event, original, iif(state = 'pending', died_us, stored_us), ifnull(is_shared, 1),"
-    f" {_COLUMNS} FROM letters JOIN events USING (id) LEFT JOIN originals USING (id)"
+    "SELECT id, event, original, iif(state = 'pending', died_us, stored_us),"
+    f" {_IS_SHARED}, {_COLUMNS} FROM letters JOIN events USING (id) LEFT JOIN originals USING (id)"
 )
 
 
@@ -302,8 +304,10 @@ class DeadLetterSummary:
         return path_of(self.broker) if self.state == DeadLetterState.PENDING else self.broker
 
 
-_SUMMARY: Final = tuple(one.name for one in fields(DeadLetterSummary))
-_SUMMARIES: Final = f"SELECT {', '.join(_SUMMARY)} FROM letters LEFT JOIN originals USING (id)"
+_SUMMARIES: Final = (
+    f"SELECT {', '.join(one.name for one in fields(DeadLetterSummary)[:-1])}, {_IS_SHARED}"
+    " FROM letters LEFT JOIN originals USING (id)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -625,9 +629,8 @@ def _row(dead_letter: StoredDeadLetter, size_bytes: int) -> tuple[object, ...]:
 
 
 def _summary(row: tuple[Any, ...]) -> DeadLetterSummary:
-    found = dict(zip(_SUMMARY, row, strict=True))
-    found["is_shared"] = found["is_shared"] != 0  # also where nobody has written it down
-    return DeadLetterSummary(**found)
+    values = *row[:-1], bool(row[-1])  # `is_shared`
+    return DeadLetterSummary(*values)
 
 
 def _stored(row: tuple[Any, ...]) -> StoredDeadLetter:

@@ -182,8 +182,7 @@ class FinalCheck:
         Its row may be older than the ceiling. Where the ceiling is an error nobody hears of it: of an event that is
         not his the writer learns nothing.
         """
-        ceiling = target.filter.ceiling
-        return not ceiling or self.judge_filter(ceiling, event).kind is OutcomeKind.TRUE
+        return gives(target.filter.ceiling, event)
 
     def is_time(self, due_us: int) -> bool:
         return due_us <= self._clock_us()

@@ -65,7 +65,7 @@ class Numbers(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """A chunk to be written: at least one record, of the writer's schema."""
+    """A chunk to be written: records of the writer's schema, at least one where it does not only say `numbers`."""
 
     batch: pa.RecordBatch
     filter_values: Sequence[str | None]  # one per record; None or "" for a record without

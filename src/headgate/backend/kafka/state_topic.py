@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headgate.backend.config import KafkaConfig
-from headgate.backend.kafka.client import MADE_ANEW, Came, KafkaAdmin, TopicConsumer, library, offset_of
+from headgate.backend.kafka.client import MADE_ANEW, Came, KafkaAdmin, TopicConsumer, offset_of
 from headgate.objects.store.database import NotLeaderError
 from headgate_api.errors import FatalError, UnavailableError
-from headgate_api.limits import KAFKA_ADMIN_S_MAX
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -54,11 +53,7 @@ class StateTopicReader:
 
     def topic_id(self) -> str:
         """Kafka's id of the topic; UnavailableError when it has no such topic."""
-        admin = KafkaAdmin(self._config, self._doing)
-        topics = library().TopicCollection([self._topic])
-        with admin.errors():
-            asked = admin.raw.describe_topics(topics, request_timeout=KAFKA_ADMIN_S_MAX)
-            return str(asked[self._topic].result().topic_id)
+        return KafkaAdmin(self._config, self._doing).topic_id(self._topic)
 
     def end(self) -> int:
         """The end of the last transaction that has ended."""

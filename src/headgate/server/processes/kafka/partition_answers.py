@@ -19,8 +19,7 @@ from headgate.auth.user import User
 from headgate.backend.kafka.partition_views import OutboxLookups, PartitionRecords
 from headgate.deadletters.opaque_ids import OpaqueIds
 from headgate.delivery.events import Events
-from headgate.delivery.verdicts import evaluate
-from headgate.filter.cel.engine import OutcomeKind
+from headgate.delivery.verdicts import gives
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.inspect.find import told_below
 from headgate.objects.api.http import ERROR_HANDLERS, JSON
@@ -88,7 +87,7 @@ class PartitionRecordsApi:
         ((source, offset),) = places.items()
         event, ceiling = await self._events.load(source, offset), user_of(request).ceiling
         # A client may name any place, by the headers of another server.
-        if event.broker != broker or (ceiling and evaluate(ceiling, event).kind is not OutcomeKind.TRUE):
+        if event.broker != broker or not gives(ceiling, event):
             raise NoSuchEventError("there is no event of this broker")
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._lookups.thread, self._records.of_event, source, offset, target)

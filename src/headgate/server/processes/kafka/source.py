@@ -85,10 +85,8 @@ class _Owners:
     def __init__(self, settings: Settings, config: KafkaConfig, own: OwnPass) -> None:
         self._runner = asyncio.Runner()
         self._announced = AnnouncedOwners(config)
-        nothing_here = lambda *_: None  # noqa: E731
-        self._chunks = ChunkOwners(
-            settings, -1, self._announced, PeerServers(settings), own, KnownPasses(config), nothing_here
-        )
+        peers, passes = PeerServers(settings), KnownPasses(config)
+        self._chunks = ChunkOwners(settings, -1, self._announced, peers, own, passes, lambda *_: None)
 
     def store(self, chunks: Mapping[int, Encoded]) -> Sequence[int | Sifted]:
         """See `StoreOnce`."""
