@@ -620,6 +620,12 @@ READERS_MAX: Final = 256
 # --- match ----------------------------------------------------------------------------------------
 BROKER_KEYS_MAX: Final = 256
 """Key specs of one broker; each costs every event 0.1 us. Above it signatures share coarser ones."""
+SHARED_ATOMS_MAX: Final = 32
+"""Comparisons with one constant that many filters of a broker have: each event is compared once for all of them."""
+SHARED_ATOM_SHARE: Final = 16
+"""Many filters are one in so many: an event meets some dozens of rows, and one comparison saves as many as those."""
+SHARED_ATOM_FILTERS_MIN: Final = 64
+"""Filters that have to have a comparison before it is shared, however few there are in all."""
 PATTERNS_COMPILED_MAX: Final = 64
 """Patterns of residual comparisons in the Spark plan; the rows of rarer ones are left to cel-cpp."""
 ROUTING_STEPS_MAX: Final = 64

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.event.arrow import StoredEvent, to_batch
 from headgate.filter.compile.plan import CompiledFilter, Verdict
+from headgate.match import key_specs
 from headgate.match.dataframe import match_events
 from headgate.match.table import MatchTable, build_table
 from headgate_api.event.model import Event
 
 BROKER = "default/main/1"
+
+
+@contextmanager
+def share_atoms() -> Iterator[None]:
+    """Tables that are built meanwhile share every comparison that they can, however few filters have it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_specs, "SHARED_ATOM_FILTERS_MIN", 1)
+        patch.setattr(key_specs, "SHARED_ATOM_SHARE", 1_000_000)
+        yield
 
 
 def frame_of(

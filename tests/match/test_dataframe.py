@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -40,7 +41,7 @@ from headgate_api.event.model import DataKind, Event, ExtensionValue
 from headgate_api.limits import JSON_DEPTH_MAX
 from tests.filter.reference.rows import like
 from tests.filter.strategies import string_literal
-from tests.match.frames import BROKER, frame_of, match, verdicts
+from tests.match.frames import BROKER, frame_of, match, share_atoms, verdicts
 from tests.support import times
 
 pytestmark = pytest.mark.spark
@@ -283,9 +284,17 @@ CASES: Final = {
 }
 
 
-@pytest.fixture(scope="module")
-def said(spark: SparkSession) -> dict[tuple[str, int, int], Verdict]:
-    """By case, number of the event and number of the filter; all in one query, in which every case is a broker."""
+@pytest.fixture(scope="module", params=["residuals", "shared atoms"])
+def said(spark: SparkSession, request: pytest.FixtureRequest) -> dict[tuple[str, int, int], Verdict]:
+    """By case, number of the event and number of the filter; all in one query, in which every case is a broker.
+
+    Once every comparison that is not looked up is one of a row, and once as many as may be are shared.
+    """
+    with share_atoms() if request.param == "shared atoms" else nullcontext():
+        return said_of_cases(spark)
+
+
+def said_of_cases(spark: SparkSession) -> dict[tuple[str, int, int], Verdict]:
     events = [(name, number, one) for name, case in CASES.items() for number, one in enumerate(case.events)]
     filters = [(name, number, text) for name, case in CASES.items() for number, text in enumerate(case.filters)]
     table = build_table(spark, ((target, name, compile_cel(text)) for target, (name, _, text) in enumerate(filters)))

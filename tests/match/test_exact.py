@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Final
 
 import msgspec
@@ -21,7 +22,7 @@ from headgate_api.event.model import Event
 from headgate_api.limits import PATTERNS_COMPILED_MAX
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
-from tests.match.frames import BROKER, frame_of, verdicts
+from tests.match.frames import BROKER, frame_of, share_atoms, verdicts
 from tests.support import times
 
 pytestmark = pytest.mark.spark
@@ -121,6 +122,16 @@ def test_what_spark_cannot_decide_is_left_to_cel(spark: SparkSession) -> None:
     tally = _run(spark, 2, random_hard_filter, events=400, filters=filters, patterns_max=PATTERNS_COMPILED_MAX)
     assert tally[OutcomeKind.TRUE, Verdict.CANDIDATE] > 1_000 * filters // 150
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 1_000 * filters // 150
+
+
+@pytest.mark.parametrize("write", [random_filter, random_shaped_filter])
+def test_what_is_compared_once_for_many_filters_is_what_cel_says(spark: SparkSession, write: Write) -> None:
+    tallies = []
+    for context in (nullcontext(), share_atoms()):
+        with context:
+            tally = _run(spark, 6, write, events=500, filters=times(20, 80), patterns_max=PATTERNS_COMPILED_MAX)
+        tallies.append(tally)
+    assert tallies[0] == tallies[1], "nothing more is left to cel-cpp"
 
 
 def test_more_patterns_than_fit_lose_no_match(spark: SparkSession) -> None:

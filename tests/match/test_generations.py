@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,10 +18,11 @@ from headgate.match.key_specs import LIKELY, BrokerTable, Rows
 from headgate.match.keys import Secrets
 from headgate.match.table import TableBuilder, build_table, wanted
 from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import SHARED_ATOM_FILTERS_MIN, SHARED_ATOMS_MAX
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_filter
 from tests.filter.test_corpus import ROWS as CORPUS
-from tests.match.frames import BROKER, frame_of, verdicts
+from tests.match.frames import BROKER, frame_of, share_atoms, verdicts
 from tests.support import times
 
 SECRETS = Secrets(5, 7)
@@ -222,6 +225,65 @@ def test_a_table_tells_all_keys_that_changed_and_has_their_rows() -> None:
         known, before = dict(filters), after
         filters = few_changes(rng, filters, pool, 1_000 + 2 * generation)
     assert min(sizes) < len(before) / 2
+
+
+def shared(table: BrokerTable) -> list[object]:
+    """Operator and constants of each shared atom."""
+    return [(op, constants) for _, op, _, _, constants in json.loads(table.key_spec)["shared"]]
+
+
+def test_what_many_filters_compare_is_compared_once() -> None:
+    rare = {number: compile_cel(f"ce.type == 't{number}' && data.n > {number}") for number in range(900)}
+    below = {
+        number: compile_filter({"cel": f"ce.type == 't{number}' && data.n > {number}"}, (), "data.region != 'mars'")
+        for number in range(1_000, 1_000 + SHARED_ATOM_FILTERS_MIN)
+    }
+    table = BrokerTable(BROKER, SECRETS)
+    table.change(rare | dict(list(below.items())[1:]))
+    assert shared(table) == [], "a comparison is shared that too few filters have"
+    table.change(dict(list(below.items())[:1]))
+    assert shared(table) == [("eq", ["mars"])]
+    more = compile_filter({"cel": "ce.type == 'more' && data.n > 5"}, (), "data.region != 'mars'")
+    change = table.change({5_000: more})
+    assert [len(pattern) for pattern in change.patterns] == [1], "what is shared is no residual any more"
+    table.change(rare, [*rare, *below])
+    assert shared(table) == [], "what nobody compares any more is forgotten"
+
+
+def test_what_many_filters_compare_is_found_among_any_number_of_other_comparisons() -> None:
+    often = compile_cel("data.region != 'mars'")
+    table = BrokerTable(BROKER, SECRETS)
+    for start in range(0, 40_000, 4_000):
+        some = {n: often if n % 15 == 0 else compile_cel(f"data.n > {n}") for n in range(start, start + 4_000)}
+        table.change(some)
+    assert shared(table) == [("eq", ["mars"])]
+
+
+def test_no_more_is_shared_than_has_a_bit() -> None:
+    texts = [f"data.n > {number}" for number in range(2 * SHARED_ATOMS_MAX)]
+    with share_atoms():
+        table = BrokerTable(BROKER, SECRETS)
+        table.change({number: compile_cel(text) for number, text in enumerate(texts)})
+    assert len(shared(table)) == SHARED_ATOMS_MAX
+    assert {len(pattern) for pattern in table.rows} == {0, 1}
+
+
+@pytest.mark.spark
+def test_filters_that_begin_to_share_match_as_before(spark: SparkSession) -> None:
+    rng = random.Random(8)
+    frame = frame_of(spark, [random_event(rng) for _ in range(200)])
+    filters = dict(some(rng, range(times(12, 25))))
+    builder = TableBuilder(spark)
+    found = []
+    for context in (nullcontext(), share_atoms(), share_atoms()):
+        targets = [(number, BROKER, one) for number, one in filters.items()]
+        with context:
+            table = builder.build(wanted(targets))
+        assert verdicts(frame, table) == verdicts(frame, build_table(spark, targets))
+        found.append({row.shared != 0 for row in table.rows.collect()})
+        filters |= {number + 1_000 * len(found): one for number, one in filters.items() if number < 5}
+    assert found == [{False}, {False, True}, {False, True}]
+    frame.unpersist()
 
 
 def by_key(rows: Rows) -> dict[object, dict[object, list[int]]]:

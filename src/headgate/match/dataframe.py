@@ -83,10 +83,10 @@ def extraction(table: MatchTable) -> Column:
 
 def _verdicts(joined: DataFrame, patterns: Sequence[CompiledPattern], identity: Sequence[str]) -> DataFrame:
     judgements = [_conjunction(compiled) for compiled in patterns]
-    holds = _by_pattern([judgement.holds for judgement in judgements])
+    shared_holds, unknown = _shared()
+    holds = shared_holds & _by_pattern([judgement.holds for judgement in judgements])
     same = F.col("check").bitwiseAND(F.lit(_CHECK_BITS)) == F.col("row_check")
     doubt = F.col("check") > _CHECK_BITS
-    unknown = F.lit(False)
     for number, judgement in enumerate(judgements):
         if judgement.doubt is not None:
             doubt = doubt | ((F.col("pattern") == number) & judgement.doubt)
@@ -131,6 +131,15 @@ def _conjunction(compiled: CompiledPattern) -> Judgement:
         holds = holds & judgement.holds
         judgements.append(judgement)
     return Judgement(holds, _any(one.doubt for one in judgements), _any(one.unknown for one in judgements))
+
+
+def _shared() -> tuple[Column, Column]:
+    """Whether the row's shared atoms hold, and whether only cel-cpp knows: `headgate.extract` has compared them."""
+
+    def some(bits: str) -> Column:
+        return F.col("shared").bitwiseAND(F.col(f"extracted.{bits}")) != 0
+
+    return F.when(~some("unmet"), True).when(some("refuted"), False), some("unsure")
 
 
 def _any(columns: Iterable[Column | None]) -> Column | None:

@@ -34,7 +34,7 @@ from headgate.filter.compile.plan import (
 )
 from headgate.match.keys import Secrets, broker_state, digest, key_state, row_check, row_key
 from headgate_api.event.attributes import CONTEXT_ATTRIBUTES
-from headgate_api.limits import BROKER_KEYS_MAX
+from headgate_api.limits import BROKER_KEYS_MAX, SHARED_ATOM_FILTERS_MIN, SHARED_ATOM_SHARE, SHARED_ATOMS_MAX
 
 # --- the limit of keys ----------------------------------------------------------------------------
 # Every kind of key that a broker's filters are looked up by is made of each of its events, so there may be only so
@@ -111,7 +111,8 @@ LIKELY: Final[tuple[Pattern, ...]] = (
 """All that more than half of the corpus of filters consists of."""
 
 Row = tuple[object, ...]
-"""row_key, row_check, exact, the number of each residual's operand, each residual's constant if it takes one."""
+"""row_key, row_check, exact, the bits of shared atoms; of each other residual the number of its operand, then of each
+its constant if it takes one."""
 Rows = dict[Pattern, dict[Row, list[int]]]
 """By pattern, each row with the targets whose filters have it: equal filters are compared once."""
 _Parts = list[tuple[Pattern, Row]]
@@ -133,6 +134,76 @@ def key_number(key: tuple[KeyPart, ...], secrets: Secrets) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=salt).digest(), "little", signed=True)
 
 
+# --- shared atoms -----------------------------------------------------------------------------------
+
+_Atom = tuple[int, Constant | tuple[Constant, ...]]
+"""A residual, by its number, and its constant."""
+_COUNTED: Final = 1_024
+"""Atoms that are counted at a time."""
+
+
+def _can_be_shared(residual: Residual) -> bool:
+    """Whether `keys/SharedAtom.java` compares it: one value that is no time."""
+    return residual.op is not Op.EXISTS and residual.operand.form is not Form.TIME
+
+
+class _SharedAtoms:
+    """A broker's shared atoms. An event costs as much for each of them as for some rows that it meets."""
+
+    def __init__(self) -> None:
+        self.bits: dict[_Atom, int] = {}
+        self._residuals: dict[Residual, int] = {}
+        self._uses: dict[_Atom, int] = {}
+
+    def numbers(self, signature: Signature) -> tuple[tuple[int, int], ...]:
+        """Of the residuals that can be shared, the index in the signature and the number here."""
+        return tuple(
+            (index, self._residuals.setdefault(residual, len(self._residuals)))
+            for index, residual in enumerate(signature.residual)
+            if _can_be_shared(residual)
+        )
+
+    def count(self, atoms: Iterable[_Atom], filters: int) -> None:
+        """Count these atoms of filters that come. What `filters`, all that there are then, often have is shared.
+
+        At most `_COUNTED` are remembered: whenever there are more, each loses one of its count (Misra and Gries, 1982).
+        So one that a sixteenth of the filters have is never forgotten.
+        """
+        uses = self._uses
+        counted = set()
+        for atom in atoms:
+            if atom not in self.bits:
+                uses[atom] = uses.get(atom, 0) + 1
+                counted.add(atom)
+                if len(uses) > _COUNTED:
+                    self._uses = uses = {one: count - 1 for one, count in uses.items() if count > 1}
+        least = max(SHARED_ATOM_FILTERS_MIN, filters // SHARED_ATOM_SHARE)
+        often = [atom for atom in counted if uses.get(atom, 0) >= least]
+        for atom in sorted(often, key=lambda atom: (-uses[atom], atom[0], str(atom[1]))):
+            if len(self.bits) < SHARED_ATOMS_MAX:
+                self.bits[atom] = 1 << len(self.bits)
+                del uses[atom]
+
+    def written(self, operands: Mapping[Operand, int]) -> Sequence[tuple[object, ...]]:
+        """As `keys/SharedAtom.java` reads them, in the order of their bits."""
+        residuals = list(self._residuals)
+        found = []
+        for number, constant in self.bits:
+            test = residuals[number]
+            constants = [] if not takes_constant(test) else constant if isinstance(constant, tuple) else [constant]
+            found.append((operands[test.operand], test.op, test.kind, test.negated, [*map(_stored, constants)]))
+        return found
+
+
+@dataclass(slots=True)
+class _Shape:
+    """A signature of a broker's filters: which of its residuals may be shared, and its rows by those that are."""
+
+    signature: Signature
+    numbers: tuple[tuple[int, int], ...]  # see `_SharedAtoms.numbers`
+    rows: dict[int, _SignatureRows]  # by the bits of the indexes of the residuals that are shared
+
+
 @dataclass(frozen=True, slots=True)
 class _SignatureRows:
     """How the rows of one signature become rows of the table."""
@@ -144,11 +215,11 @@ class _SignatureRows:
     operands: tuple[int, ...]  # the number of each residual's operand
     constants: tuple[int, ...]  # indexes of the stored constants among a row's, by pattern
 
-    def row(self, row: PlanRow, secrets: Secrets) -> Row:
+    def row(self, row: PlanRow, shared: int, secrets: Secrets) -> Row:
         digests = [digest(row.key[i], secrets) for i in self.key]
         constants = [_stored(row.constants[i]) for i in self.constants]
         key, check = row_key(self.state, digests), row_check(secrets, digests)
-        return (key, check, self.exact, *self.operands, *constants)
+        return (key, check, self.exact, shared, *self.operands, *constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +247,13 @@ class BrokerTable:
     def _forget(self) -> None:
         self.key_spec = ""
         self.columns: frozenset[str] = frozenset()
-        self._described = (-1, -1)  # with how many operands and keys
+        self._described = (-1, -1, -1)  # with how many operands, keys and shared atoms
         self._operands: dict[Operand, int] = {}
         self._parts: dict[KeyPart, int] = {}
         self._keys: dict[tuple[KeyPart, ...], int] = {}
         # By identity: to hash a signature costs more than all else here. The signature is kept, so that it stays one.
-        self._signatures: dict[int, tuple[Signature, _SignatureRows]] = {}
+        self._shapes: dict[int, _Shape] = {}
+        self._shared = _SharedAtoms()
         self._patterns: dict[Pattern, Pattern] = {}  # each once, so that they can be told apart by identity
         self._made: dict[int, _Parts] = {}
         self._of_key: dict[object, list[int]] = {}  # targets that have rows of a key
@@ -240,12 +312,11 @@ class BrokerTable:
         self, filters: Mapping[int, CompiledFilter], chosen: Mapping[Key, Key] | None = None
     ) -> Sequence[_Parts] | None:
         """Make the rows of filters; None when there are more kinds of keys than there may be."""
+        atoms = chain.from_iterable(map(self._atoms, filters.values()))
+        self._shared.count(atoms, len(self._filters))
         added = []
         for target, compiled in filters.items():
-            made: _Parts = []
-            for row in compiled.rows:
-                plan = self._rows_of(row, chosen)
-                made.append((plan.pattern, plan.row(row, self._secrets)))
+            made = [self._part(row, chosen) for row in compiled.rows]
             if len(self._keys) > BROKER_KEYS_MAX:
                 return None
             self._made[target] = made
@@ -264,25 +335,45 @@ class BrokerTable:
         targets = dict.fromkeys(chain.from_iterable(self._of_key.get(key, ()) for key in keys))
         return _grouped((target, [part for part in self._made[target] if part[1][0] in keys]) for target in targets)
 
-    def _rows_of(self, row: PlanRow, chosen: Mapping[Key, Key] | None) -> _SignatureRows:
+    def _shape(self, row: PlanRow) -> _Shape:
         identity = id(row.signature)
-        known = self._signatures.get(identity)
+        known = self._shapes.get(identity)
         if known is None:
-            own = row.signature.key
-            known = row.signature, self._signature_rows(row.signature, own if chosen is None else chosen[own])
-            self._signatures[identity] = known
-        return known[1]
+            known = self._shapes[identity] = _Shape(row.signature, self._shared.numbers(row.signature), {})
+        return known
 
-    def _signature_rows(self, signature: Signature, parts: Key) -> _SignatureRows:
+    def _atoms(self, compiled: CompiledFilter) -> Set[_Atom]:
+        """Those of a filter that can be shared."""
+        return {(number, row.constants[index]) for row in compiled.rows for index, number in self._shape(row).numbers}
+
+    def _part(self, row: PlanRow, chosen: Mapping[Key, Key] | None) -> tuple[Pattern, Row]:
+        shape = self._shape(row)
+        bits = taken = 0
+        for index, number in shape.numbers:
+            bit = self._shared.bits.get((number, row.constants[index]), 0)
+            bits |= bit
+            taken |= (bit > 0) << index
+        plan = shape.rows.get(taken)
+        if plan is None:
+            own = row.signature.key
+            plan = self._signature_rows(row.signature, own if chosen is None else chosen[own], taken)
+            shape.rows[taken] = plan
+        return plan.pattern, plan.row(row, bits, self._secrets)
+
+    def _signature_rows(self, signature: Signature, parts: Key, shared: int) -> _SignatureRows:
+        """`shared` has a bit for each residual that is asked for as a shared atom."""
         number = self._keys.get(parts)
         if number is None:
             number = self._keys[parts] = key_number(parts, self._secrets)
             for part in parts:
                 self._parts.setdefault(part, len(self._parts))
                 self._operand(part.operand)
+        for test in signature.residual:
+            self._operand(test.operand)
         tests = sorted(
             (replace(test, operand=replace(ANYWHERE, form=test.operand.form)), index, test.operand)
             for index, test in enumerate(signature.residual)
+            if not shared >> index & 1
         )
         pattern = tuple(test for test, _, _ in tests)
         whole = parts == signature.key
@@ -301,14 +392,16 @@ class BrokerTable:
 
     def _describe(self) -> None:
         """Write the key spec anew where filters have brought something to it."""
-        described = len(self._operands), len(self._keys)
+        described = len(self._operands), len(self._keys), len(self._shared.bits)
         if described == self._described:
             return
         self._described = described
         parts = [(self._operands[part.operand], _KINDS.index(part.kind), part.length) for part in self._parts]
         keys = [(number, [self._parts[part] for part in key]) for key, number in self._keys.items()]
         operands = [(operand.root, operand.form, _steps(operand)) for operand in self._operands]
-        self.key_spec = msgspec.json.encode({"operands": operands, "parts": parts, "keys": keys}).decode()
+        shared = self._shared.written(self._operands)
+        written = {"operands": operands, "parts": parts, "keys": keys, "shared": shared}
+        self.key_spec = msgspec.json.encode(written).decode()
         self.columns = frozenset(chain.from_iterable(map(columns_of, self._operands)))
 
 

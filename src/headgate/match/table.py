@@ -369,17 +369,18 @@ def _arrow(patterns: Sequence[CompiledPattern], rows: _Grouped, empty: Collectio
             pa.field("pattern", pa.int32(), nullable=False),
             pa.field("targets", pa.list_(pa.field("target", pa.int32(), nullable=False)), nullable=False),
             pa.field("exact", pa.bool_(), nullable=False),
+            pa.field("shared", pa.int64(), nullable=False),
             *(pa.field(name, _ARROW[name.rpartition("_")[0]]) for name in sorted(names)),
         ]
     )
     numbers = {one.pattern: number for number, one in enumerate(patterns)}
-    marks: list[Row] = [(MARK_KEY, MARK_CHECK, True), *((key, MARK_CHECK, True) for key in empty)]
+    marks: list[Row] = [(MARK_KEY, MARK_CHECK, True, 0), *((key, MARK_CHECK, True, 0) for key in empty)]
     batches = [_batch(schema, MARK, marks, [[MARK], *([] for _ in empty)], ())]
     for pattern, groups in rows.items():
         some, targets = list(chain(*groups)), list(chain.from_iterable(group.values() for group in groups))
         number = numbers.get(pattern)
         if number is None:
-            coarse: list[Row] = [(key, check, False) for key, check, *_ in some]
+            coarse: list[Row] = [(key, check, False, shared) for key, check, _, shared, *_ in some]
             batches.append(_batch(schema, numbers[()], coarse, targets, ()))
         else:
             columns = (*patterns[number].operands, *filter(None, patterns[number].constants))
@@ -391,13 +392,14 @@ def _arrow(patterns: Sequence[CompiledPattern], rows: _Grouped, empty: Collectio
 def _batch(
     schema: pa.Schema, pattern: int, rows: Sequence[Row], targets: Sequence[list[int]], columns: Sequence[str]
 ) -> pa.RecordBatch:
-    keys, checks, exact, *rest = zip(*rows, strict=True)
+    keys, checks, exact, shared, *rest = zip(*rows, strict=True)
     values: dict[str, Sequence[object]] = {
         "row_key": keys,
         "row_check": checks,
         "pattern": [pattern] * len(rows),
         "targets": targets,
         "exact": exact,
+        "shared": shared,
         **dict(zip(columns, rest, strict=True)),
     }
     arrays = [

@@ -1,5 +1,11 @@
 package dev.headgate.connector.keys;
 
+import static dev.headgate.connector.keys.Comparison.ERROR;
+import static dev.headgate.connector.keys.Comparison.FALSE;
+import static dev.headgate.connector.keys.Comparison.TRUE;
+
+import dev.headgate.connector.keys.Comparison.Kind;
+import dev.headgate.connector.keys.Comparison.Op;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
@@ -21,48 +27,6 @@ import org.apache.spark.unsafe.types.UTF8String;
  */
 public final class Exists implements ScalarFunction<Integer>, UnboundFunction {
   private static final long serialVersionUID = 1L;
-
-  private static final int FALSE = 0;
-  private static final int TRUE = 1;
-  private static final int ERROR = 2;
-  private static final int DOUBT = 3;
-  private static final double INTEGER_EXACT_MAX = 0x1p53;
-
-  private enum Kind {
-    STRING(Value.TEXT),
-    NUMBER(Value.NUMBER),
-    BOOL(Value.FLAG),
-    NULL(Value.IS_NULL),
-    NONE(-1);
-
-    final int field;
-
-    Kind(int field) {
-      this.field = field;
-    }
-
-    boolean isOf(ArrayData items, int at) {
-      if (this == NONE) {
-        return false;
-      }
-      InternalRow item = items.getStruct(at, Value.SCALAR_FIELDS);
-      return !item.isNullAt(field) && (this != NULL || item.getBoolean(field));
-    }
-  }
-
-  private enum Op {
-    EQ,
-    LT,
-    LE,
-    GT,
-    GE,
-    STARTS,
-    ENDS,
-    CONTAINS,
-    LIKE,
-    HAS,
-    IN
-  }
 
   private record Probe(Op op, boolean negated, boolean lenient) {}
 
@@ -155,76 +119,28 @@ public final class Exists implements ScalarFunction<Integer>, UnboundFunction {
 
   /** CEL's `&&` over the probes of one value; false beats doubt, and doubt an error. */
   private static int all(Probes probes, ArrayData items, int at, ArrayData constants) {
+    InternalRow item = items.getStruct(at, Value.SCALAR_FIELDS);
+    boolean isOfKind = probes.kind.isOf(item);
     int result = TRUE;
     int next = 0;
     for (Probe probe : probes.all) {
       int said;
       if (probe.op == Op.HAS || probes.kind == Kind.NULL) {
-        said = probes.kind.isOf(items, at) ? TRUE : FALSE;
-      } else if (!probes.kind.isOf(items, at)) {
+        said = isOfKind ? TRUE : FALSE;
+      } else if (!isOfKind) {
         said = probe.lenient ? FALSE : ERROR;
         next++;
       } else if (probe.op == Op.IN) {
-        said = in(probes.kind, items, at, constants);
+        said = Comparison.in(probes.kind, item, constants);
       } else {
-        said = compare(probe.op, probes.kind, items, at, constants, next++);
+        said = Comparison.compare(probe.op, probes.kind, item, constants, next++);
       }
-      if (probe.negated && said <= TRUE) {
-        said = TRUE - said;
-      }
+      said = probe.negated ? Comparison.negated(said) : said;
       if (said == FALSE) {
         return FALSE;
       }
       result = Math.max(result, said);
     }
     return result;
-  }
-
-  private static int in(Kind kind, ArrayData items, int at, ArrayData constants) {
-    int result = FALSE;
-    for (int i = 0; i < constants.numElements(); i++) {
-      int said = compare(Op.EQ, kind, items, at, constants, i);
-      if (said == TRUE) {
-        return TRUE;
-      }
-      result = Math.max(result, said);
-    }
-    return result;
-  }
-
-  private static int compare(Op op, Kind kind, ArrayData items, int at, ArrayData constants, int constant) {
-    InternalRow item = items.getStruct(at, Value.SCALAR_FIELDS);
-    switch (kind) {
-      case STRING:
-        UTF8String text = item.getUTF8String(Value.TEXT);
-        UTF8String other = constants.getUTF8String(constant);
-        return switch (op) {
-          case STARTS -> text.startsWith(other) ? TRUE : FALSE;
-          case ENDS -> text.endsWith(other) ? TRUE : FALSE;
-          case CONTAINS -> Search.invoke(text, other, false) ? TRUE : FALSE;
-          case LIKE -> Search.invoke(text, other, true) ? TRUE : FALSE;
-          default -> ordered(op, text.compareTo(other));
-        };
-      case NUMBER:
-        double number = item.getDouble(Value.NUMBER);
-        double limit = constants.getDouble(constant);
-        if (number == limit && Math.abs(number) >= INTEGER_EXACT_MAX) {
-          return DOUBT;
-        }
-        return ordered(op, number == limit ? 0 : number < limit ? -1 : 1);
-      default:
-        return ordered(op, Boolean.compare(item.getBoolean(Value.FLAG), constants.getBoolean(constant)));
-    }
-  }
-
-  private static int ordered(Op op, int order) {
-    return switch (op) {
-      case EQ -> order == 0 ? TRUE : FALSE;
-      case LT -> order < 0 ? TRUE : FALSE;
-      case LE -> order <= 0 ? TRUE : FALSE;
-      case GT -> order > 0 ? TRUE : FALSE;
-      case GE -> order >= 0 ? TRUE : FALSE;
-      default -> ERROR;
-    };
   }
 }

@@ -4,6 +4,10 @@ import dev.headgate.connector.rows.BrokerSpec;
 import dev.headgate.connector.rows.TaskRows;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeArrayData;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.sql.connector.catalog.functions.BoundFunction;
 import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
@@ -15,7 +19,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 /**
  * The SQL function `headgate.extract`: the keys of an event, and the values of the operands that its broker's plans compare.
  *
- * <p>Beside the keys stand their checks, see `KeyHashes`.
+ * <p>Beside the keys stand their checks, see `KeyHashes`. Of the broker's shared atoms, a bit each, `unmet` has those
+ * that do not hold: because they are false (`refuted`), because only cel-cpp knows (`unsure`), or as errors.
  */
 public final class KeyExtraction implements ScalarFunction<InternalRow>, UnboundFunction {
   private static final long serialVersionUID = 1L;
@@ -24,7 +29,9 @@ public final class KeyExtraction implements ScalarFunction<InternalRow>, Unbound
       List.of("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema");
 
   private static final int JSON = 1;
-  private static final byte[] NOTHING = {'{', '}'};
+  private static final byte[] NO_EXTENSIONS = {'{', '}'};
+  private static final ArrayData NO_NUMBERS = UnsafeArrayData.fromPrimitiveArray(new long[0]);
+  private static final InternalRow NOTHING = row(NO_NUMBERS, NO_NUMBERS, new Value[0], 0, 0, 0);
 
   @Override
   public DataType[] inputTypes() {
@@ -41,7 +48,10 @@ public final class KeyExtraction implements ScalarFunction<InternalRow>, Unbound
     return new StructType()
         .add("keys", DataTypes.createArrayType(DataTypes.LongType, false), false)
         .add("checks", DataTypes.createArrayType(DataTypes.LongType, false), false)
-        .add("operands", DataTypes.createArrayType(Value.TYPE, false), false);
+        .add("operands", DataTypes.createArrayType(Value.TYPE, false), false)
+        .add("unmet", DataTypes.LongType, false)
+        .add("refuted", DataTypes.LongType, false)
+        .add("unsure", DataTypes.LongType, false);
   }
 
   @Override
@@ -95,7 +105,7 @@ public final class KeyExtraction implements ScalarFunction<InternalRow>, Unbound
       byte[] data) {
     BrokerSpec of = TaskRows.of(table).broker(broker);
     if (of == null) {
-      return KeyHashes.NOTHING;
+      return NOTHING;
     }
     KeySpec spec = KeySpec.of(of.number(), of.written());
     Value[] values = new Value[spec.valueCount];
@@ -122,10 +132,10 @@ public final class KeyExtraction implements ScalarFunction<InternalRow>, Unbound
       for (int value : spec.extensions.valuesBelow) {
         values[value].absent();
       }
-      JsonScan.read(extensions == null ? NOTHING : extensions.getBytes(), spec.extensions, values);
+      JsonScan.read(extensions == null ? NO_EXTENSIONS : extensions.getBytes(), spec.extensions, values);
     }
     for (KeySpec.Named named : spec.named) {
-      JsonScan.named(extensions == null ? NOTHING : extensions.getBytes(), named.prefix(), values[named.value()]);
+      JsonScan.named(extensions == null ? NO_EXTENSIONS : extensions.getBytes(), named.prefix(), values[named.value()]);
     }
     boolean isJson = dataKind == JSON && data != null;
     if (spec.data.below != null && isJson) {
@@ -136,7 +146,27 @@ public final class KeyExtraction implements ScalarFunction<InternalRow>, Unbound
       KeySpec.Operand operand = spec.operands[i];
       taken[i] = operand.form().of(values[operand.value()], isJson);
     }
-    return KeyHashes.extracted(spec, taken, of.state(), seed, secret);
+    long unmet = 0;
+    long refuted = 0;
+    long unsure = 0;
+    for (int i = 0; i < spec.shared.length; i++) {
+      SharedAtom atom = spec.shared[i];
+      int said = atom.judge(taken[atom.operand()]);
+      if (said != Comparison.TRUE) {
+        long bit = 1L << i;
+        unmet |= bit;
+        refuted |= said == Comparison.FALSE ? bit : 0;
+        unsure |= said == Comparison.DOUBT ? bit : 0;
+      }
+    }
+    KeyHashes made = KeyHashes.of(spec, taken, of.state(), seed, secret);
+    return row(made.keys(), made.checks(), taken, unmet, refuted, unsure);
+  }
+
+  private static InternalRow row(
+      ArrayData keys, ArrayData checks, Value[] operands, long unmet, long refuted, long unsure) {
+    return new GenericInternalRow(
+        new Object[] {keys, checks, new GenericArrayData(operands), unmet, refuted, unsure});
   }
 
   private static void attribute(Value[] values, int operand, UTF8String text) {

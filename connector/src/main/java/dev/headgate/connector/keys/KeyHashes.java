@@ -4,12 +4,9 @@ import dev.headgate.connector.keys.KeySpec.Part;
 import dev.headgate.connector.keys.KeySpec.PartKind;
 import dev.headgate.connector.keys.Value.Kind;
 import java.util.Arrays;
-import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeArrayData;
 import org.apache.spark.sql.catalyst.expressions.XXH64;
 import org.apache.spark.sql.catalyst.util.ArrayData;
-import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -24,11 +21,6 @@ final class KeyHashes {
   private static final long DOUBT = 1L << 32;
   private static final UTF8String DOUBT_TEXT = UTF8String.fromString("\0");
   private static final Digest[] NONE = {};
-  private static final ArrayData NO_NUMBERS = UnsafeArrayData.fromPrimitiveArray(new long[0]);
-
-  /** What `headgate.extract` returns for an event without a key spec. */
-  static final InternalRow NOTHING =
-      new GenericInternalRow(new Object[] {NO_NUMBERS, NO_NUMBERS, new GenericArrayData(new Value[0])});
 
   /** Both hashes of one value. */
   private record Digest(long hash, int check, boolean doubtful) {}
@@ -46,8 +38,8 @@ final class KeyHashes {
     checks = new long[keyCount];
   }
 
-  /** The struct that `headgate.extract` returns. */
-  static InternalRow extracted(KeySpec spec, Value[] operands, long broker, long seed, int secret) {
+  /** The keys of an event with these operands. */
+  static KeyHashes of(KeySpec spec, Value[] operands, long broker, long seed, int secret) {
     KeyHashes made = new KeyHashes(spec.keys.length, seed, secret);
     Digest[][] digests = new Digest[spec.parts.length][];
     for (int i = 0; i < digests.length; i++) {
@@ -57,8 +49,16 @@ final class KeyHashes {
     for (KeySpec.Key key : spec.keys) {
       made.add(key.parts(), 0, digests, XXH64.hashLong(key.number(), broker), secret, 0);
     }
-    return new GenericInternalRow(
-        new Object[] {made.some(made.keys), made.some(made.checks), new GenericArrayData(operands)});
+    return made;
+  }
+
+  ArrayData keys() {
+    return some(keys);
+  }
+
+  /** By key. */
+  ArrayData checks() {
+    return some(checks);
   }
 
   private ArrayData some(long[] numbers) {

@@ -15,7 +15,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** What is read of a broker's events: operands, parts of keys, keys. `match/key_specs.py` writes it. */
+/** What is read of a broker's events: operands, parts of keys, keys, shared atoms. `match/key_specs.py` writes it. */
 final class KeySpec {
   /** What all key specs may take in memory: with ordinary filters, those of all brokers are far smaller. */
   private static final long BYTES_MAX = Runtime.getRuntime().maxMemory() / 8;
@@ -71,6 +71,7 @@ final class KeySpec {
   final int valueCount;
   final Part[] parts;
   final Key[] keys;
+  final SharedAtom[] shared;
   private final long bytes;
 
   /** How many key specs had been parsed when it was last used. Any thread writes it, and none needs it exactly. */
@@ -128,6 +129,11 @@ final class KeySpec {
         indexes[i] = one.get(1).get(i).asInt();
       }
       keys[next++] = new Key(one.get(0).asLong(), indexes);
+    }
+    shared = new SharedAtom[written.get("shared").size()];
+    next = 0;
+    for (JsonNode one : written.get("shared")) {
+      shared[next++] = SharedAtom.of(one);
     }
   }
 
