@@ -8,15 +8,18 @@
 By default the programs of this checkout measure both, so that both are measured alike; with an older checkout, whose
 modules have other names, they cannot. Each figure comes from one of the other programs here. With `--rounds` each
 program runs several times, and the table has the medians. Where a goal is not reached, the table says what takes most:
-by `benchmarks.budget`, or by the program itself. A program that cannot run with the other code leaves its cells empty.
-The whole takes about half an hour.
+by `benchmarks.budget`, or by the program itself. A program that cannot run with the other code, or takes longer than
+ten minutes with it, leaves its cells empty. The whole takes about half an hour; what is stopped with Ctrl-C prints what
+it has.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -35,6 +38,8 @@ Lines = Sequence[Mapping[str, Any]]
 Parts = Callable[[Lines], Mapping[str, float]]
 """Reads what a figure consists of, by the name of each part."""
 HERE: Final = Path(__file__).resolve().parents[1]
+OTHER_S_MAX: Final = 600
+"""How long a program may run with the code of another checkout."""
 
 
 @dataclass(frozen=True)
@@ -83,22 +88,27 @@ class Program:
 
 
 class CannotRunError(Exception):
-    """A program ended with an error."""
+    """A program ended with an error, or not in time."""
 
 
 def printed(line: str, checkout: Path, own: bool) -> Lines:
     """What a program prints with the code of a checkout: a program of this folder, or of the checkout's `own`.
 
     Raises:
-        CannotRunError: It ended with an error.
+        CannotRunError: It ended with an error, or with another checkout's code not in time.
     """
     home, python = (checkout, str(checkout / ".venv/bin/python")) if own else (HERE, sys.executable)
     command = [python, "-m", *f"benchmarks.{line}".split()]
     paths = {"PYTHONPATH": f"{checkout / 'src'}:{home}"}
-    done = subprocess.run(command, cwd=home, env=os.environ | paths, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise CannotRunError(f"{' '.join(command[1:])} ended with {done.returncode} with the code of {checkout}")
-    return [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+    with subprocess.Popen(command, cwd=home, env=os.environ | paths, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            out, _ = running.communicate(timeout=None if checkout == HERE else OTHER_S_MAX)
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGINT)  # then it ends the servers that it has started
+            raise CannotRunError(f"{line} takes longer than {OTHER_S_MAX} s with the code of {checkout}") from None
+    if running.returncode:
+        raise CannotRunError(f"{line} ended with {running.returncode} with the code of {checkout}")
+    return [json.loads(text) for text in out.splitlines() if text.startswith("{")]
 
 
 # --- what is read -----------------------------------------------------------------------------------
@@ -403,7 +413,6 @@ def rows(programs: Sequence[Program], before: Path | None, own: bool, rounds: in
     runs = Runs(own)
     for program in programs:
         runs.run(program.line, [HERE] if before is None else [before, HERE], rounds)
-    for program in programs:
         for figure in program.figures:
             earlier = None if before is None else runs.median(before, program.line, figure.value)
             now = runs.median(HERE, program.line, figure.value)
@@ -424,10 +433,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object a line instead of a table")
     arguments = parser.parse_args()
     programs = [program for program in PROGRAMS if program.name in arguments.only]
-    found = list(rows(programs, arguments.before and arguments.before.resolve(), arguments.own, arguments.rounds))
+    found = []
+    with contextlib.suppress(KeyboardInterrupt):
+        for row in rows(programs, arguments.before and arguments.before.resolve(), arguments.own, arguments.rounds):
+            found.append(row)
+            if arguments.json:
+                print(json.dumps(asdict(row)), flush=True)
     if arguments.json:
-        for row in found:
-            print(json.dumps(asdict(row)))
         return
     table = Table(title="figures and their goals")
     for heading in ("figure", "before", "now", "goal", "reached", "what takes most"):

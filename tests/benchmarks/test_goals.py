@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.goals import HERE, CannotRunError, Figure, Lines, Program, Row, last, only, rows
+from benchmarks.goals import HERE, CannotRunError, Figure, Lines, Program, Row, last, only, printed, rows
+
+from benchmarks import goals
 
 BEFORE = Path("/before")
 SLOW = Figure(
@@ -73,3 +77,24 @@ def test_a_figure_that_the_other_program_does_not_print_leaves_its_cell_empty(mo
     }
     slow, rate, _ = figures(monkeypatch, outputs)
     assert (slow.before, slow.now, rate.before) == (None, 1, 7)
+
+
+def test_a_program_that_is_too_slow_with_the_other_code_is_told_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, program = tmp_path / ".venv/bin/python", tmp_path / "benchmarks/slow.py"
+    for path in (python, program):
+        path.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    program.write_text(
+        "import pathlib, time\n"
+        "pathlib.Path('begun').touch()\n"
+        "try:\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    pathlib.Path('ended').touch()\n"
+    )
+    monkeypatch.setattr(goals, "OTHER_S_MAX", 3)
+    with pytest.raises(CannotRunError, match="slow --json takes longer than 3 s with the code of"):
+        printed("slow --json", tmp_path, own=True)
+    assert (tmp_path / "begun").exists()
+    assert (tmp_path / "ended").exists(), "it could not end what it had started"
