@@ -17,11 +17,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headgate.testing.server import START_S_MAX, ApiError, Object, Server, java_of, object_of, parts_of
 from headgate_api.errors import HeadgateError
 from headgate_api.event.model import DataKind, Event
+from headgate_api.limits import SHARED_ATOM_FILTERS_MIN
 from tests.support import WAIT_S_MAX, eventually
 from tests.system.kills import ARGUMENTS, PARTS
 from tests.system.promises import Life, Outage, Promises, Version
@@ -119,6 +120,10 @@ def _test(rng: random.Random) -> str:
             "!has(data.opt)",
         ]
     )
+
+
+CROWD: Final = ('data.k != "k1"', "!has(data.opt)")
+"""Two of these, which so many triggers compare that each event is compared once for all of them."""
 
 
 def _rare(rng: random.Random) -> str:
@@ -299,6 +304,15 @@ class Changing:
         filter_ = {"expression": life.versions[-1].cel}
         return {"broker": "default", "filter": filter_, "subscriber": {"uri": uri}, "delivery": delivery}
 
+    def add_crowd(self) -> None:
+        """Adds triggers that no event is for."""
+        to = {"broker": "default", "subscriber": {"uri": self.recorder.url("crowd")}}
+        for number, test in enumerate(CROWD * SHARED_ATOM_FILTERS_MIN):
+            filter_ = {"expression": f'ce.type == "nobody-{number}" && {test}'}
+            name = f"crowd-{number}"
+            self.call("POST", name, object_of("triggers", "default", name, to | {"filter": filter_}), done=409)
+        self.server.wait_trigger_ready("default", name, seconds=START_S_MAX)
+
     def wait_ready(self, name: str, life: Life, version: Version) -> None:
         began = time.monotonic()
         while True:
@@ -450,6 +464,7 @@ def changed(seed: int, changes: int, kills: int, folder: Path) -> Outcome:
     with world.recorder:
         try:
             world.server.start()
+            world.add_crowd()
             began = time.monotonic()
             with Pressure(world.server, RATE_PER_S, world.publish), ThreadPoolExecutor(1 + CHANGERS) as threads:
                 killing = threads.submit(killer.run, kills)
