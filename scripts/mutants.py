@@ -227,7 +227,7 @@ MUTANTS: Final = (
            "a filter of which only cel-cpp knows is false where many filters compare the same",
            "tests/match/test_exact.py"),
     Mutant("shared-first", "match/key_specs.py", "taken |= (bit > 0) << index", "taken |= bit > 0",
-           "a row loses another comparison than the one that is made for all", "tests/match/test_exact.py"),
+           "a row loses another comparison than the one that is made for all", "tests/match/test_generations.py"),
     Mutant("shared-unbounded", "match/key_specs.py", "if len(self.bits) < SHARED_ATOMS_MAX:", "if True:",
            "what many filters compare gets a bit that there is not", "tests/match/test_generations.py"),
     Mutant("coarse-is-exact", "match/key_specs.py", "exact=signature.exact and whole,", "exact=signature.exact,",
