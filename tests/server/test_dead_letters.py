@@ -23,8 +23,7 @@ from headgate.auth.authorizer import NOTHING
 from headgate.auth.context import USER
 from headgate.auth.user import ANONYMOUS, User, authenticated
 from headgate.deadletters.api import DeadLettersApi
-from headgate.deadletters.opaque_ids import OpaqueIds
-from headgate.deadletters.own import LetterRights, OwnLetters
+from headgate.deadletters.own import LetterRights, OpaqueIds, OwnLetters
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.objects.api.http import ERROR_HANDLERS
