@@ -15,10 +15,10 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its
 from pyspark.sql.types import BinaryType, ByteType, DataType, LongType, MapType, StringType, StructType, TimestampType
 
 from headgate.spark.errors import EventColumnsError
+from headgate_api.errors import EventError
 from headgate_api.event import json_text, rfc3339
 from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, REQUIRED_ATTRIBUTES, make_event
 from headgate_api.event.data import kind_of
-from headgate_api.event.errors import EventError
 from headgate_api.event.model import DataKind, Event
 
 _TEXT: Final = (StringType,)
