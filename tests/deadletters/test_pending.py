@@ -29,7 +29,7 @@ from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.observe import metrics
 from headgate_api import limits
 from headgate_api.event import rfc3339
-from tests.deadletters.test_sink_sender import letter, letters, page
+from tests.deadletters.letters import letter, letters, page
 from tests.delivery.harness import (
     BROKER,
     EventLog,

@@ -18,7 +18,7 @@ from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe.metrics import QUOTA_DEAD_LETTERS
 from headgate_api import limits
 from headgate_api.objects.kinds import Kind, ObjectKey
-from tests.deadletters.test_sink_sender import letter, page
+from tests.deadletters.letters import letter, page
 from tests.delivery.harness import (
     EventLog,
     Routes,
@@ -27,6 +27,7 @@ from tests.delivery.harness import (
     event,
     log,
     matcher,
+    refuse,
     run,
     running,
     target,
@@ -184,9 +185,6 @@ def test_deliveries_over_the_quota_are_tried_again_and_hold_no_place(
     async def work() -> None:
         quotas = SharedQuotas(store)
         limit(quotas, store, 1)
-
-        async def refuse(_: object) -> tuple[int, bytes]:
-            return 400, b"no"
 
         async with Subscriber(refuse) as failing, Subscriber() as fine, Subscriber() as sink:
             sink_url = sink.url + "dead"

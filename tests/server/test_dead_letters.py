@@ -40,8 +40,8 @@ from headgate.server.processes.kafka.partition_answers import partitions_api
 from headgate.settings import Settings
 from headgate.storage.files import directories_of
 from headgate.testing.server import free_port
+from tests.deadletters.letters import letter
 from tests.deadletters.test_api import BASE
-from tests.deadletters.test_sink_sender import letter
 from tests.delivery.harness import attempt_service, event, target
 
 BLUE = replace(authenticated("blue"), ceiling=NOTHING)
