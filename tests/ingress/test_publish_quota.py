@@ -28,8 +28,8 @@ from headgate_api.event.model import Event
 from headgate_api.limits import QUOTA_RETRY_AFTER_S_MAX
 from headgate_api.objects.kinds import Kind, ObjectKey
 from tests.calls import served
+from tests.ingress.publisher import Log, answered, opened, request, said
 from tests.ingress.support import Answer, FakeLog, call, fallback
-from tests.ingress.test_publish_rpc import Log, opened, request, said
 from tests.objects.quotas import limit
 
 BROKERS = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("ns/b", "ns/other", "free/b")}
@@ -193,8 +193,7 @@ def test_over_grpc_a_request_is_refused_and_may_come_again(tmp_path: Path, store
                     stream, again = await opened(client, producer)
                     if producer:
                         assert again == first + 4
-                        await stream.write(request(again, 4))
-                        assert said(await stream.read()) == (again, again + 3, 0)
+                        assert await answered(stream, request(again, 4)) == (again, again + 3, 0)
                     world.now_s += 10
         finally:
             await log.close()
