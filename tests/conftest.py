@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from clusters.kafka import Kafka
@@ -18,6 +20,7 @@ from pyspark.sql import SparkSession
 from headgate.backend.kafka.spark_jars import spark_jars
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, task_slots
+from headgate.objects.store.store import Store
 from headgate_api.event.json_text import allow_deep_json
 from tests.support import DEPTH, examples
 
@@ -38,6 +41,13 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else its notes of closed con
 KAFKA_USERS = {"admin": "admin-secret", "guest": "guest-secret"}
 KAFKA_SETTINGS = {"log.cleaner.backoff.ms": "1000"}
 """Compaction begins soon where a test asks for it."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store of objects."""
+    with closing(Store.open(tmp_path / "control.db")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

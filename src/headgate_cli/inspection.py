@@ -13,9 +13,9 @@ import typer
 from headgate_api import __version__
 from headgate_api.errors import NotFoundError, UnavailableError
 from headgate_api.event.names import NAMESPACE_DEFAULT, full_name
-from headgate_api.event.status import status_text
 from headgate_api.limits import TRACE_EVENTS_MAX
 from headgate_api.objects.kinds import API_VERSION, OWN_API_VERSION, Kind
+from headgate_api.plain_words import status_text
 from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,

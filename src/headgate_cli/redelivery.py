@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 
 import typer
 
-from headgate_api.ages import age
 from headgate_api.errors import InvalidInputError
 from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_api.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT, REPLAY_RATE_DEFAULT
 from headgate_api.objects.kinds import OWN_API_VERSION
+from headgate_api.plain_words import age
 from headgate_cli.client import (
     AHEAD_HELP,
     SERVER_DEFAULT,

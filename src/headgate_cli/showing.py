@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 
 import typer
 
-from headgate_api.ages import age
 from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_api.objects.kinds import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind
+from headgate_api.plain_words import age
 from headgate_cli.client import SERVER_DEFAULT, fail, lines, print_error, print_line, print_table, request
 from headgate_cli.completion import kinds, objects_of_kind
 from headgate_cli.options import Namespace, Server

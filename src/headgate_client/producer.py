@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 
-from headgate_api.errors import HeadgateError, UnavailableError
-from headgate_api.event.errors import EventTooLargeError
+from headgate_api.errors import EventTooLargeError, HeadgateError, UnavailableError
 from headgate_api.event.model import Event
 from headgate_api.limits import (
     CLIENT_REQUEST_BYTES_MAX,

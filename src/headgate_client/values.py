@@ -10,11 +10,10 @@ from typing import Protocol
 
 import msgspec
 
-from headgate_api.errors import InvalidInputError
+from headgate_api.errors import EventError, InvalidInputError
 from headgate_api.event import json_text
 from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, make_event, media_type
 from headgate_api.event.data import kind_of
-from headgate_api.event.errors import EventError
 from headgate_api.event.model import DataKind, Event, ExtensionValue
 from headgate_api.rpc import headgate_pb2 as pb
 

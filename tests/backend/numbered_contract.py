@@ -19,7 +19,7 @@ from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker, log_rule
 from headgate_api.objects.kinds import DeduplicationSpec
 from headgate_api.rpc.headgate_pb2 import PublishResponse
 from tests.calls import Client, Refused
-from tests.ingress.test_publish_rpc import BROKER, names, opened, request, run, said
+from tests.ingress.publisher import BROKER, answered, names, opened, replaced, request, run, said
 
 KEYS = ("a", "b", "c", "d", "e")
 ONCE = ServedBroker("ns/once/1", log_rule(None, DeduplicationSpec(window="PT10M")))
@@ -63,8 +63,7 @@ class NumberedContract:
         async def work() -> None:
             async with store.publishing() as (front, client):
                 stream, _ = await opened(client, producer)
-                await stream.write(request(0, 5))
-                assert said(await stream.read()) == (0, 4, 0)
+                assert await answered(stream, request(0, 5)) == (0, 4, 0)
                 front.brokers[BROKER] = ServedBroker(f"{BROKER}/2", DEFAULT_RULE)
                 await stream.write(request(5))
                 with pytest.raises(Refused) as refused:
@@ -128,24 +127,19 @@ class NumberedContract:
                 front, client = await stack.enter_async_context(store.publishing())
                 await front.serve_once()
                 stream, _ = await opened(client, "p", "ns/once")
-                await stream.write(request(0, 10))
-                assert said(await stream.read()) == (0, 9, 0)
+                assert await answered(stream, request(0, 10)) == (0, 9, 0)
                 other, _ = await opened(client, "q", "ns/once")
-                await other.write(request(0, 12))
-                assert said(await other.read()) == (0, 11, 10), "by their ids"
-                await stream.write(request(10, 5, keys=[""]))
-                assert said(await stream.read()) == (10, 14, 2)
+                assert await answered(other, request(0, 12)) == (0, 11, 10), "by their ids"
+                assert await answered(stream, request(10, 5, keys=[""])) == (10, 14, 2)
                 plain, _ = await opened(client, "", "ns/once")
-                await plain.write(request(14, 2))
-                assert said(await plain.read()) == (14, 15, 1)
+                assert await answered(plain, request(14, 2)) == (14, 15, 1)
                 if is_restarted:
                     await stack.aclose()
                     front, client = await stack.enter_async_context(store.publishing())
                     await front.serve_once()
                 stream, following = await opened(client, "p", "ns/once")
                 assert following == 15
-                await stream.write(request(10, 8))
-                assert said(await stream.read()) == (10, 17, 6), "five by their numbers, one by its id"
+                assert await answered(stream, request(10, 8)) == (10, 17, 6), "five by their numbers, one by its id"
 
         run(work())
         assert sorted(name for each in ids(store) for name in each) == sorted(names(0, 18))
@@ -158,12 +152,10 @@ class NumberedContract:
                 async with store.publishing() as (front, client):
                     stream, first = await opened(client, "p")
                     if not restarted:
-                        await stream.write(request(largest - 1, 2))
-                        assert said(await stream.read()) == (largest - 1, largest, 0)
+                        assert await answered(stream, request(largest - 1, 2)) == (largest - 1, largest, 0)
                         stream, first = await opened(client, "p")
                     assert first == largest + 1
-                    await stream.write(request(largest))
-                    assert said(await stream.read()) == (largest, largest, 1)
+                    assert await answered(stream, request(largest)) == (largest, largest, 1)
                     await stream.write(request(first))
                     with pytest.raises(Refused, match="the largest one is 18446744073709551614") as refused:
                         await stream.rest()
@@ -176,14 +168,10 @@ class NumberedContract:
         async def work() -> None:
             async with store.publishing() as (_, client):
                 old, _ = await opened(client, "p")
-                await old.write(request(0, 10))
-                assert said(await old.read()) == (0, 9, 0)
+                assert await answered(old, request(0, 10)) == (0, 9, 0)
                 new, following = await opened(client, "p")
                 assert following == 10
-                with pytest.raises(Refused) as refused:
-                    await old.rest()
-                assert (refused.value.status, refused.value.code) == (grpc.StatusCode.ABORTED, "producer-replaced")
-                assert refused.value.hint
+                assert (await replaced(old.rest())).hint
                 await new.write(request(5, 10))
                 assert [said(message) for message in await new.rest()] == [(5, 14, 5)]
 

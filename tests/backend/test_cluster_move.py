@@ -38,7 +38,7 @@ from headgate_api.objects.kinds import Kind
 from tests.backend.dispatch_feed import SOURCES, Feed, made_target
 from tests.backend.outbox_stream import OUTBOX_PARTITIONS, outbox_config
 from tests.backend.test_kafka_dispatch import dispatching
-from tests.deadletters.test_sink_sender import page
+from tests.deadletters.letters import page
 from tests.delivery.harness import Request, Routes, Subscriber, run
 from tests.objects.support import broker, trigger
 from tests.support import until

@@ -12,7 +12,7 @@ from headgate.event.arrow import StoredEvent
 from headgate.ingress.producers import FILE
 from tests.backend.numbered_contract import ONCE, NumberedContract, NumberedStore
 from tests.calls import Client
-from tests.ingress.test_publish_rpc import Log, publishing, stored_of
+from tests.ingress.publisher import Log, publishing, stored_of
 
 
 class _Front:

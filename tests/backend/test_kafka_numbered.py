@@ -33,7 +33,7 @@ from tests.backend.kafka_front import Front, until_shared
 from tests.backend.numbered_contract import ONCE, NumberedContract, ids
 from tests.backend.stores import SETTLE_S_MAX, KafkaReader, deployed
 from tests.calls import Client, Refused, served
-from tests.ingress.test_publish_rpc import BROKER, names, opened, request, run, said
+from tests.ingress.publisher import BROKER, answered, names, opened, replaced, request, run, said
 from tests.support import eventually, until
 
 pytestmark = pytest.mark.kafka
@@ -110,16 +110,12 @@ def test_a_stream_at_another_front_fences_the_one_before_it(store: KafkaNumbered
     async def work() -> None:
         async with store.publishing() as (_, first), store.publishing() as (_, second):
             old, _ = await opened(first, "p")
-            await old.write(request(0, 10))
-            assert said(await old.read()) == (0, 9, 0)
+            assert await answered(old, request(0, 10)) == (0, 9, 0)
             new, following = await opened(second, "p")
             assert following == 10
-            await new.write(request(8, 4))
-            assert said(await new.read()) == (8, 11, 2)
+            assert await answered(new, request(8, 4)) == (8, 11, 2)
             await old.write(request(10, 3))  # it does not know yet
-            with pytest.raises(Refused) as refused:
-                await old.rest()
-            assert (refused.value.status, refused.value.code) == (grpc.StatusCode.ABORTED, "producer-replaced")
+            await replaced(old.rest())
             back, following = await opened(first, "p")
             assert following == 12
             await back.write(request(12))
@@ -158,8 +154,7 @@ def test_nothing_is_stored_behind_what_failed(store: KafkaNumbered) -> None:
     async def work() -> None:
         async with store.publishing() as (front, client):
             stream, _ = await opened(client, "p")
-            await stream.write(request(0))
-            assert said(await stream.read()) == (0, 0, 0)
+            assert await answered(stream, request(0)) == (0, 0, 0)
             producing = front.producers._open[f"{BROKER}/1", "p"]
             fence = await asyncio.to_thread(NumberedWriter, store.config, f"{BROKER}/1", "p")
             events = [Event("1.0", f"e{n}", "/s", "t") for n in range(4)]
@@ -204,16 +199,12 @@ def test_a_stream_at_another_front_ends_the_one_before_it_of_a_broker_with_a_win
     async def work() -> None:
         async with both(store) as ((_, first), (_, second)):
             old, _ = await opened(first, "p", "ns/once")
-            await old.write(request(0, 10))
-            assert said(await old.read()) == (0, 9, 0)
+            assert await answered(old, request(0, 10)) == (0, 9, 0)
             new, following = await opened(second, "p", "ns/once")
             assert following == 10
             await old.write(request(10, 3))  # it does not know yet
-            with pytest.raises(Refused) as refused:
-                await old.rest()
-            assert (refused.value.status, refused.value.code) == (grpc.StatusCode.ABORTED, "producer-replaced")
-            await new.write(request(8, 4))
-            assert said(await new.read()) == (8, 11, 2)
+            await replaced(old.rest())
+            assert await answered(new, request(8, 4)) == (8, 11, 2)
             back, following = await opened(first, "p", "ns/once")
             assert following == 12
             await back.write(request(12))
@@ -232,8 +223,7 @@ def test_an_older_stream_stores_nothing_once_a_new_one_is_told_its_number(
     async def work() -> None:
         async with both(store) as ((one, first), (two, second)):
             old, _ = await opened(first, "p", "ns/once")
-            await old.write(request(0, 10))
-            assert said(await old.read()) == (0, 9, 0)
+            assert await answered(old, request(0, 10)) == (0, 9, 0)
             one.held.clear()
             await old.write(request(10, 10))
             await until(lambda: one.waiting, "what goes to the other front is on its way")
@@ -281,14 +271,11 @@ def test_a_stream_that_was_replaced_while_it_was_opened_is_not_opened(store: Kaf
             await begun.wait()
             new, _ = await opened(first, "p", "ns/once")
             goes_on.set()
-            with pytest.raises(Refused) as refused:
-                await opening
-            assert (refused.value.status, refused.value.code) == (grpc.StatusCode.ABORTED, "producer-replaced")
+            await replaced(opening)
             await new.write(request(0, 10))
             assert said(await new.read())[2] == "producer-numbers", "owners know the other one"
             new, _ = await opened(first, "p", "ns/once")
-            await new.write(request(0, 10))
-            assert said(await new.read()) == (0, 9, 0)
+            assert await answered(new, request(0, 10)) == (0, 9, 0)
 
     run(work())
     assert sorted(name for each in ids(store) for name in each) == sorted(names(0, 10))
@@ -299,8 +286,7 @@ def test_an_owner_that_is_fenced_ends_the_stream_and_nothing_is_lost(store: Kafk
         async with store.publishing() as (front, client):
             await front.serve_once()
             stream, _ = await opened(client, "p", "ns/once")
-            await stream.write(request(0, 10))
-            assert said(await stream.read()) == (0, 9, 0)
+            assert await answered(stream, request(0, 10)) == (0, 9, 0)
             admin = KafkaAdmin(store.config, READING)
             for number in range(PARTITIONS):
                 partition = KafkaPartition(store.config, number, "other", admin)
@@ -313,8 +299,7 @@ def test_an_owner_that_is_fenced_ends_the_stream_and_nothing_is_lost(store: Kafk
             assert refused.refused.problem.retriable
             stream, following = await opened(client, "p", "ns/once")
             assert following == 10
-            await stream.write(request(5, 15))
-            assert said(await stream.read()) == (5, 19, 5)
+            assert await answered(stream, request(5, 15)) == (5, 19, 5)
 
     run(work())
     assert sorted(name for each in ids(store) for name in each) == sorted(names(0, 20))
@@ -327,19 +312,16 @@ def test_a_stream_that_was_there_before_the_window_is_opened_anew(store: KafkaNu
         async with store.publishing() as (front, client):
             front.brokers["ns/once"] = ServedBroker(ONCE.identity, DEFAULT_RULE)
             stream, _ = await opened(client, "p", "ns/once")
-            await stream.write(request(0, 10))
-            assert said(await stream.read()) == (0, 9, 0)
+            assert await answered(stream, request(0, 10)) == (0, 9, 0)
             await front.serve_once()
             await stream.write(request(10, 10))
             refused = await stream.read()
             assert refused.refused.problem.retriable
             stream, following = await opened(client, "p", "ns/once")
             assert following == 10
-            await stream.write(request(10, 10))
-            assert said(await stream.read()) == (10, 19, 0)
+            assert await answered(stream, request(10, 10)) == (10, 19, 0)
             front.brokers["ns/once"] = ServedBroker(ONCE.identity, DEFAULT_RULE)
-            await stream.write(request(20, 10))
-            assert said(await stream.read()) == (20, 29, 0), "without a window it goes on"
+            assert await answered(stream, request(20, 10)) == (20, 29, 0), "without a window it goes on"
 
     run(work())
     assert sorted(name for each in ids(store) for name in each) == sorted(names(0, 30))

@@ -52,10 +52,15 @@ class Writer:
         self.is_closed = True
 
 
-def test_a_stream_that_was_given_up_while_it_was_opened_fences_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    writers = Writers()
-    monkeypatch.setattr(appender, "NumberedWriter", lambda *_: Writer(writers))
+@pytest.fixture
+def writers(monkeypatch: pytest.MonkeyPatch) -> Writers:
+    made = Writers()
+    monkeypatch.setattr(appender, "NumberedWriter", lambda *_: Writer(made))
     monkeypatch.setattr(appender, "read_numbers", lambda *_: {})
+    return made
+
+
+def test_a_stream_that_was_given_up_while_it_was_opened_fences_no_later_one(writers: Writers) -> None:
 
     async def main() -> None:
         producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))
@@ -79,11 +84,8 @@ def test_a_stream_that_was_given_up_while_it_was_opened_fences_no_later_one(monk
     asyncio.run(asyncio.wait_for(main(), STEP_S))
 
 
-def test_one_namespace_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    writers = Writers()
+def test_one_namespace_leaves_room_for_others(writers: Writers, monkeypatch: pytest.MonkeyPatch) -> None:
     writers.may_go_on.set()
-    monkeypatch.setattr(appender, "NumberedWriter", lambda *_: Writer(writers))
-    monkeypatch.setattr(appender, "read_numbers", lambda *_: {})
     monkeypatch.setattr(appender, "KAFKA_PRODUCER_STREAMS_MAX", 4)
 
     async def main() -> None:
@@ -98,11 +100,8 @@ def test_one_namespace_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(asyncio.wait_for(main(), STEP_S))
 
 
-def test_what_was_refused_ends_a_stream_and_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    writers = Writers()
+def test_what_was_refused_ends_a_stream_and_is_not_tried_again(writers: Writers) -> None:
     writers.may_go_on.set()
-    monkeypatch.setattr(appender, "NumberedWriter", lambda *_: Writer(writers))
-    monkeypatch.setattr(appender, "read_numbers", lambda *_: {})
 
     async def main() -> None:
         producers = FencedProducers(KafkaConfig(bootstrap="127.0.0.1:1"))

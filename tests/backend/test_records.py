@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.backend.kafka.records import RecordError, decode_stored, encode_record
 from headgate.event.kafka import decode_record, encode_headers
-from headgate_api.event.errors import EventError
+from headgate_api.errors import EventError
 from headgate_api.event.http import encode_binary
 from headgate_api.event.json_format import decode_event, encode_event
 from headgate_api.event.model import DataKind, Event, holds_map

@@ -15,25 +15,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
-from clusters.kafka import Kafka
-from confluent_kafka import KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, Producer
 
-from headgate.backend.config import KafkaConfig, SourceConfig
-from headgate.backend.kafka.client import TopicConsumer
+from headgate.backend.config import SourceConfig
 from headgate.backend.kafka.source import OpenGates, SourceReader
 from headgate.objects.kinds.specs import ServedBroker
 from headgate_api.errors import HeadgateError
 from headgate_api.event.model import Event
-from tests.backend.contract import BROKER, PARTITIONS
+from tests.backend.contract import BROKER
 from tests.backend.scan_contract import known
 from tests.backend.source_member import no_owner, served, topics
-from tests.backend.stores import KafkaStore, deployed
+from tests.backend.sources import TOPIC_PARTITIONS, refused, store, topic
+from tests.backend.stores import KafkaStore
 from tests.support import eventually
 
+__all__ = ["store", "topic"]
 pytestmark = pytest.mark.kafka
 RECORDS = 1_000
-TOPIC_PARTITIONS = 3
 Headers = list[tuple[str, bytes | None]]
 HOSTILE: Sequence[tuple[Headers, bytes | None]] = (
     ([], b"hello"),
@@ -43,24 +41,6 @@ HOSTILE: Sequence[tuple[Headers, bytes | None]] = (
     ([("content-type", b"application/cloudevents-batch+json")], b"[]"),
     ([("ce_specversion", b"\xff")], b"{}"),
 )
-
-
-@pytest.fixture
-def store(kafka: Kafka) -> Iterator[KafkaStore]:
-    store = KafkaStore(deployed(kafka, "events", "refused"))
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def topic(store: KafkaStore) -> str:
-    """A topic of others."""
-    name = f"{store.config.topic_prefix}orders"
-    admin = AdminClient({"bootstrap.servers": store.config.bootstrap})
-    admin.create_topics([NewTopic(name, TOPIC_PARTITIONS, 1)])[name].result()
-    while name not in admin.list_topics(timeout=10).topics:
-        time.sleep(0.05)
-    return name
 
 
 def record(number: int) -> tuple[Headers, bytes]:
@@ -106,24 +86,6 @@ class Written:
             on_delivery=placed,  # type: ignore[arg-type]
         )
         self._producer.poll(0)
-
-
-def refused(config: KafkaConfig) -> list[tuple[int, int, str]]:
-    """Source partition, offset and reason of every refused record."""
-    consumer = TopicConsumer.committed(config, "a test reads").raw
-    name, found, ends = config.topic("refused"), [], set()
-    consumer.assign([TopicPartition(name, partition, 0) for partition in range(PARTITIONS)])
-    while len(ends) < PARTITIONS:
-        message = consumer.poll(10)
-        assert message is not None
-        if message.error() is not None:
-            ends.add(message.partition())
-            continue
-        headers = dict(message.headers() or [])
-        place = int(headers["headgate_partition"]), int(headers["headgate_offset"])
-        found.append((*place, headers["headgate_reason"].decode()))  # type: ignore[union-attr]
-    consumer.close()
-    return found
 
 
 @contextlib.contextmanager

@@ -11,9 +11,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 import pytest
-from clusters.kafka import Kafka
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from headgate.backend.kafka.source import AdmittedRecord, ForeignRecord, NumberedRecords, SourceReader, admit
 from headgate.ingress.partitions import all_stored
@@ -27,12 +26,12 @@ from tests.backend.once_contract import BROKER as ONCE
 from tests.backend.once_contract import SHORT
 from tests.backend.scan_contract import known
 from tests.backend.source_member import topics
-from tests.backend.stores import KafkaStore, deployed
-from tests.backend.test_source import refused
+from tests.backend.sources import TOPIC_PARTITIONS, made, refused, store, topic
+from tests.backend.stores import KafkaStore
 from tests.support import eventually
 
+__all__ = ["store", "topic"]
 pytestmark = pytest.mark.kafka
-TOPIC_PARTITIONS = 3
 IDS = [f"id-{number}" for number in range(24)]
 
 
@@ -58,13 +57,6 @@ class Owners:
 
 
 @pytest.fixture
-def store(kafka: Kafka) -> Iterator[KafkaStore]:
-    store = KafkaStore(deployed(kafka, "events", "refused"))
-    yield store
-    store.close()
-
-
-@pytest.fixture
 def owners(store: KafkaStore) -> Iterator[Owners]:
     ready, done = Future[Owners](), threading.Event()
 
@@ -79,19 +71,6 @@ def owners(store: KafkaStore) -> Iterator[Owners]:
     yield ready.result(60)
     done.set()
     thread.join()
-
-
-@pytest.fixture
-def topic(store: KafkaStore) -> str:
-    name = f"{store.config.topic_prefix}orders"
-    made(store, name)
-    return name
-
-
-def made(store: KafkaStore, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": store.config.bootstrap})
-    eventually(lambda: admin.create_topics([NewTopic(topic, TOPIC_PARTITIONS, 1)])[topic].exception() is None)
-    eventually(lambda: topic in admin.list_topics(timeout=10).topics)
 
 
 def write(store: KafkaStore, topic: str, *ids: str, again: int = 1) -> None:

@@ -5,8 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from headgate_api.errors import ConflictError, NotFoundError, OverloadedError
-from headgate_api.event.errors import EventTooLargeError
+from headgate_api.errors import ConflictError, EventTooLargeError, NotFoundError, OverloadedError
 from headgate_api.limits import CLIENT_REQUEST_EVENTS_MAX, CLIENT_UNACKED_EVENTS_MAX, EVENT_BYTES_MAX
 from headgate_api.rpc import headgate_pb2 as pb
 from headgate_client.aio import AsyncClient

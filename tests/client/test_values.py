@@ -10,8 +10,7 @@ from hypothesis import given, reject
 
 from headgate.expr import property
 from headgate_api import limits
-from headgate_api.errors import HeadgateError, InvalidInputError, OverloadedError
-from headgate_api.event.errors import EventError
+from headgate_api.errors import EventError, HeadgateError, InvalidInputError, OverloadedError
 from headgate_api.event.json_format import decode_event, encode_event
 from headgate_api.event.model import DataKind
 from headgate_client.aio import AsyncClient

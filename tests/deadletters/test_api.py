@@ -24,7 +24,7 @@ from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.objects.api.http import ERROR_HANDLERS
 from headgate_cli import redelivery
-from tests.deadletters.test_sink_sender import letter, page
+from tests.deadletters.letters import letter, page
 from tests.delivery.harness import attempt_service, event, target
 
 BASE = "/apis/headgate.dev/v1/namespaces/default/deadletters"

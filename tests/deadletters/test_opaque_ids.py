@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.deadletters.opaque_ids import NOBODYS, OpaqueIds
-from headgate.deadletters.own import opaque_ids
+from headgate.deadletters.own import NOBODYS, OpaqueIds, opaque_ids
 from headgate.objects.store.store import Store
 from headgate_api.errors import UnavailableError
 

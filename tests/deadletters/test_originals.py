@@ -11,7 +11,7 @@ from headgate.deadletters.store import DeadLetterState, DeadLetterStore, Ended, 
 from headgate.delivery.verdicts import gives
 from headgate.server.processes.shard_deliveries import SenderIdentity
 from headgate_api.event.model import Event
-from tests.deadletters.test_sink_sender import letter, letters, page
+from tests.deadletters.letters import letter, letters, page
 from tests.delivery.harness import (
     BROKER,
     EventLog,
@@ -21,6 +21,7 @@ from tests.delivery.harness import (
     event,
     log,
     matcher,
+    refuse,
     run,
     running,
     target,
@@ -30,10 +31,6 @@ from tests.support import until
 
 __all__ = ["log"]
 OTHER = "default/other/7"
-
-
-async def refuse(_: Request) -> tuple[int, bytes]:
-    return 400, b"no"
 
 
 async def fail(_: Request) -> tuple[int, bytes]:

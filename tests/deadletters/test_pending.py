@@ -22,6 +22,7 @@ from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import WAITING, DeadLetterState, DeadLetterStore, Ended, StoredDeadLetter
 from headgate.delivery.attempts import Attempts
 from headgate.delivery.events import SharedEvent
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import SYSTEM
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate, sent_from_us
 from headgate.filter.compile.plan import CompiledFilter, Verdict
@@ -29,7 +30,7 @@ from headgate.objects.api.http import ERROR_HANDLERS
 from headgate.observe import metrics
 from headgate_api import limits
 from headgate_api.event import rfc3339
-from tests.deadletters.test_sink_sender import letter, letters, page
+from tests.deadletters.letters import letter, letters, page
 from tests.delivery.harness import (
     BROKER,
     EventLog,
@@ -95,7 +96,14 @@ def test_an_event_is_delivered_at_the_later_of_both_times_and_not_before(tmp_pat
 
 def test_an_event_that_comes_to_hand_after_the_first_look_is_not_early(tmp_path: Path, log: EventLog, monkeypatch):
     """As beside a neighbour of its chunk, which is read for another delivery of the same attempt."""
-    monkeypatch.setattr(Attempts, "_is_too_early", lambda *_: False)
+    looked: set[int] = set()
+
+    def second_look(self: Attempts, delivery: Delivery) -> SharedEvent | None:
+        if delivery.position not in looked:
+            return looked.add(delivery.position)
+        return self._events.recent(delivery.partition, delivery.offset)
+
+    monkeypatch.setattr(Attempts, "_at_hand", second_look)
 
     async def work() -> None:
         at = At()

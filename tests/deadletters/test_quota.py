@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,14 +11,12 @@ import pytest
 
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import DeadLetterStore, Ended, StorePart
-from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.quotas import DEAD_LETTERS
 from headgate.objects.store.store import Store
 from headgate.objects.views.shared_quotas import SharedQuotas
 from headgate.observe.metrics import QUOTA_DEAD_LETTERS
 from headgate_api import limits
-from headgate_api.objects.kinds import Kind, ObjectKey
-from tests.deadletters.test_sink_sender import letter, page
+from tests.deadletters.letters import letter, page
 from tests.delivery.harness import (
     EventLog,
     Routes,
@@ -27,32 +25,15 @@ from tests.delivery.harness import (
     event,
     log,
     matcher,
+    refuse,
     run,
     running,
     target,
 )
+from tests.objects.quotas import limit, unlimit
 from tests.support import until
 
 __all__ = ["log"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    found = Store.open(tmp_path / "control.db")
-    yield found
-    found.close()
-
-
-def limit(quotas: SharedQuotas, store: Store, most: int, namespace: str = "default") -> None:
-    metadata = {"name": "q", "namespace": namespace}
-    spec = {"hard": {DEAD_LETTERS: most}}
-    Admission(store).apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec})
-    quotas.refresh()
-
-
-def unlimit(quotas: SharedQuotas, store: Store) -> None:
-    store.delete(ObjectKey(Kind.RESOURCE_QUOTA, "default", "q"))
-    quotas.refresh()
 
 
 def test_the_store_knows_what_each_namespace_has_through_everything(tmp_path: Path) -> None:
@@ -85,7 +66,7 @@ def test_one_more_waits_until_there_is_room_or_the_limit_is_raised(
 
     async def work() -> None:
         quotas = SharedQuotas(store)
-        limit(quotas, store, 2)
+        limit(store, quotas, {DEAD_LETTERS: 2}, "default")
         dead = DeadLetters(tmp_path / "d.db", attempt_service(None), lambda _: None, quotas=quotas)
         await asyncio.gather(*(dead.put(letter(n, trigger="default/t")) for n in range(2)))
         assert not dead.has_room("default")
@@ -101,12 +82,12 @@ def test_one_more_waits_until_there_is_room_or_the_limit_is_raised(
         waiting = asyncio.create_task(dead.put(letter(3, trigger="default/t")))
         await dead.put(letter(1, target=9, trigger="other/t"))
         assert not waiting.done()
-        limit(quotas, store, 3)
+        limit(store, quotas, {DEAD_LETTERS: 3}, "default")
         await waiting
-        limit(quotas, store, 0)
+        limit(store, quotas, {DEAD_LETTERS: 0}, "default")
         assert dead.is_over_quota("default"), "a lowered limit takes nothing away"
         assert dead._store.held["default"] == 3
-        unlimit(quotas, store)
+        unlimit(store, quotas, "default")
         assert dead.has_room("default")
         await dead.close()
 
@@ -147,7 +128,7 @@ def test_without_a_quota_a_namespace_has_its_share_of_the_store(
 def test_a_place_is_taken_before_the_outbox_is_on_disk(tmp_path: Path, store: Store) -> None:
     async def work() -> None:
         quotas = SharedQuotas(store)
-        limit(quotas, store, 1)
+        limit(store, quotas, {DEAD_LETTERS: 1}, "default")
         waiting: list[Callable[[], None]] = []
         dead = DeadLetters(
             tmp_path / "d.db",
@@ -168,7 +149,7 @@ def test_a_place_is_taken_before_the_outbox_is_on_disk(tmp_path: Path, store: St
         broken_off.cancel()
         with suppress(asyncio.CancelledError):
             await broken_off
-        limit(quotas, store, 1, "other")
+        limit(store, quotas, {DEAD_LETTERS: 1}, "other")
         assert dead.has_room("other"), "what was broken off has no place"
         await dead.close()
 
@@ -183,13 +164,9 @@ def test_deliveries_over_the_quota_are_tried_again_and_hold_no_place(
 
     async def work() -> None:
         quotas = SharedQuotas(store)
-        limit(quotas, store, 1)
+        limit(store, quotas, {DEAD_LETTERS: 1}, "default")
 
-        async def refuse(_: object) -> tuple[int, bytes]:
-            return 400, b"no"
-
-        async with Subscriber(refuse) as failing, Subscriber() as fine, Subscriber() as sink:
-            sink_url = sink.url + "dead"
+        async with Subscriber(refuse) as failing, Subscriber() as fine:
             bad = [target(n, failing.url, dead_letter_uri="http://127.0.0.1:9/") for n in (1, 2)]
             good = target(3, fine.url)
             routes = Routes(*bad, good)
@@ -204,9 +181,8 @@ def test_deliveries_over_the_quota_are_tried_again_and_hold_no_place(
                 await until(lambda: work_.dispatcher.unfinished <= 79)  # the last good answer is heard, too
                 assert dead._store.held == {"default": 1}
                 assert work_.dispatcher.unfinished == 79, "all others are still there"
-                unlimit(quotas, store)
+                unlimit(store, quotas, "default")
                 await until(lambda: dead._store.held == {"default": 80})
                 await until(lambda: work_.dispatcher.unfinished == 0)
-            assert sink_url
 
     run(work())

@@ -15,21 +15,19 @@ import pytest
 from headgate.deadletters import store as letters_module
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import (
-    DeadLetterReader,
     DeadLetterState,
     DeadLetterStore,
     Ended,
     Reschedule,
     SendQueue,
-    StoredDeadLetter,
 )
 from headgate.delivery.events import Headers
 from headgate.delivery.retry import Outcome
 from headgate.filter.compile.plan import Verdict
 from headgate.objects.kinds.routing import PullRules, Target
 from headgate.observe import metrics
-from headgate.storage.files import DispatcherDirectory
 from headgate_api import limits
+from tests.deadletters.letters import letter, letters, page
 from tests.delivery.harness import (
     EventLog,
     Request,
@@ -38,6 +36,7 @@ from tests.delivery.harness import (
     attempt_service,
     event,
     matcher,
+    refuse,
     run,
     running,
     target,
@@ -45,35 +44,6 @@ from tests.delivery.harness import (
 from tests.support import until
 
 HTML = b"<!DOCTYPE html>\n<html><body><h1>404</h1>\r\n" + b"<p>not found</p>" * 100 + b"</body></html>"
-
-
-def letter(position: int = 0, **changes: object) -> StoredDeadLetter:
-    plain = StoredDeadLetter(
-        target=1,
-        position=position,
-        partition=0,
-        offset=position,
-        trigger="default/t1",
-        broker="default/default",
-        event=event(position),
-        stored_us=1,
-        died_us=1,
-        reason="400",
-        destination="http://x/",
-        code=400,
-        data=b"no",
-        attempts=1,
-    )
-    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
-
-
-def page(reader: DeadLetterReader, where: str = "TRUE", limit: int = 10_000) -> list[StoredDeadLetter]:
-    return [stored for one in reader.summaries(where, (), after=0, limit=limit) if (stored := reader.get(one.id))]
-
-
-def letters(data: Path) -> list[StoredDeadLetter]:
-    with DeadLetterReader.open(DispatcherDirectory.of(data, 0).dead_letters) as stored:
-        return page(stored)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +60,11 @@ def letters(data: Path) -> list[StoredDeadLetter]:
     ],
 )
 def test_a_dead_letter_says_what_went_wrong(tmp_path: Path, log: EventLog, status: int, body: bytes, kept: bytes):
-    async def refuse(_: Request) -> tuple[int, bytes]:
+    async def answer(_: Request) -> tuple[int, bytes]:
         return status, body
 
     async def work() -> None:
-        async with Subscriber(refuse) as subscriber, Subscriber() as sink:
+        async with Subscriber(answer) as subscriber, Subscriber() as sink:
             routes = Routes(target(1, subscriber.url + "a?b=c", retry=1, dead_letter_uri=sink.url + "dead"))
             async with running(tmp_path, routes) as work:
                 log.append([event(0, data=b'{"n": 1.50}')])
@@ -138,9 +108,6 @@ def test_no_answer_is_a_500_with_words(tmp_path: Path, log: EventLog):
 
 
 def test_without_a_sink_an_event_is_dropped_and_counted(tmp_path: Path, log: EventLog):
-    async def refuse(_: Request) -> tuple[int, bytes]:
-        return 400, b""
-
     async def work() -> None:
         failed = metrics.DELIVERIES.labels("failed").value
         async with Subscriber(refuse) as subscriber, running(tmp_path, Routes(target(1, subscriber.url))) as work:
@@ -199,9 +166,6 @@ def test_sending_goes_on_after_a_restart(tmp_path: Path, log: EventLog):
     async def answer(_: Request) -> tuple[int, bytes]:
         return (202, b"") if takes else (503, b"")
 
-    async def refuse(_: Request) -> tuple[int, bytes]:
-        return 400, b""
-
     async def work() -> None:
         nonlocal takes
         async with Subscriber(refuse) as subscriber, Subscriber(answer) as sink:
@@ -223,9 +187,6 @@ def test_sending_goes_on_after_a_restart(tmp_path: Path, log: EventLog):
 
 
 def test_a_sink_without_an_address_keeps_its_letters(tmp_path: Path, log: EventLog):
-    async def refuse(_: Request) -> tuple[int, bytes]:
-        return 400, b""
-
     async def work() -> None:
         async with Subscriber(refuse) as subscriber:
             routes = Routes(target(1, subscriber.url, dead_letter_uri=""))

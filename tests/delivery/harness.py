@@ -166,6 +166,10 @@ Behaviour = Callable[[Request], Awaitable[tuple[Any, ...]]]
 """What to answer: status, body, then headers as (name, value). ConnectionResetError: the connection is reset."""
 
 
+async def refuse(_: Request) -> tuple[int, bytes]:
+    return 400, b"no"
+
+
 class Subscriber:
     """A subscriber on a real socket: records requests, answers as told."""
 

@@ -23,12 +23,12 @@ from headgate_api import limits
 from tests.delivery.harness import (
     EventLog,
     Peer,
-    Request,
     Routes,
     Running,
     Subscriber,
     event,
     matcher,
+    refuse,
     run,
     running,
     target,
@@ -113,9 +113,6 @@ def test_a_target_that_lags_reads_rows_only_when_the_disk_has_them(tmp_path: Pat
 
 
 def test_a_dead_letter_waits_for_its_row(tmp_path: Path, log: EventLog):
-    async def refuse(_: Request) -> tuple[int, bytes]:
-        return 400, b"no"
-
     def letters() -> set[int]:
         with contextlib.closing(DeadLetterStore(tmp_path / "dispatcher/0/deadletters.db")) as store:
             return store.positions()

@@ -20,7 +20,7 @@ from headgate.storage.files import DispatcherDirectory
 from headgate.subscriptions.messages import PlaceNotFoundError, SeekGoal
 from headgate_api.event import rfc3339
 from headgate_api.event.model import Event
-from tests.deadletters.test_sink_sender import letter, letters
+from tests.deadletters.letters import letter, letters
 from tests.delivery.harness import (
     BROKER,
     EventLog,

@@ -13,7 +13,19 @@ import pytest
 from headgate.delivery.post import HttpTransport
 from headgate.delivery.retry import Fate, Outcome, backoff_s, judge, pause_s, retry_after_s
 from headgate_api import limits
-from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, spec, target
+from tests.delivery.harness import (
+    EventLog,
+    Request,
+    Routes,
+    Subscriber,
+    event,
+    matcher,
+    refuse,
+    run,
+    running,
+    spec,
+    target,
+)
 from tests.support import until
 
 AGAIN = (404, 408, 409, 429, 500, 501, 502, 503, 504, 599, 600, 799, 999)
@@ -314,9 +326,6 @@ def test_a_slow_body_meets_the_timeout():
 
 def test_events_given_up_are_reported(tmp_path: Path, log: EventLog):
     """D19: which was the last one, and why; nothing is kept of it without a dead-letter sink."""
-
-    async def refuse(_: Request) -> tuple[int, bytes]:
-        return 400, b"no"
 
     async def work() -> None:
         async with Subscriber(refuse) as subscriber:

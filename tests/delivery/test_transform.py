@@ -12,7 +12,7 @@ from headgate.delivery.events import SharedEvent
 from headgate.objects.kinds.routing import Target
 from headgate_api import limits
 from headgate_api.event.json_format import decode_batch
-from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, refuse, run, running, target
 from tests.support import until
 
 NUMBERED = '{"type": "t.v2", "number": data.n, "data": {"n": data.n * 10}}'
@@ -94,11 +94,8 @@ def test_where_it_makes_no_event_nothing_is_sent_and_the_error_is_reported(tmp_p
 
 
 def test_a_dead_letter_holds_what_was_sent(tmp_path: Path, log: EventLog) -> None:
-    async def refused(_: Request) -> tuple[int, bytes]:
-        return 400, b"no"
-
     async def test() -> None:
-        async with Subscriber(refused) as subscriber, Subscriber() as sink:
+        async with Subscriber(refuse) as subscriber, Subscriber() as sink:
             routes = Routes(transformed(1, subscriber.url, dead_letter_uri=sink.url))
             async with running(tmp_path, routes) as work:
                 log.append([event(0)])

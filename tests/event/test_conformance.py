@@ -8,7 +8,7 @@ import json
 import pytest
 
 from conformance import http
-from headgate_api.event.errors import EventError
+from headgate_api.errors import EventError
 from headgate_api.event.http import decode_request
 from headgate_conformance.broker import CaseStatus
 from tests.support import conformance

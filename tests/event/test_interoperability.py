@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.event.kafka import Header, decode_record, encode_headers
-from headgate_api.event.errors import EventError
+from headgate_api.errors import EventError
 from headgate_api.event.http import decode_request, encode_binary
 from headgate_api.event.json_format import decode_event, encode_event
 from headgate_api.event.model import DataKind, Event

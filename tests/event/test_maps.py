@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from headgate.event.arrow import StoredEvent, from_batch_all, to_batch
-from headgate_api.event.errors import EventError
+from headgate_api.errors import EventError
 from headgate_api.event.http import canonical, decode_request
 from headgate_api.event.json_format import decode_batch, decode_event, encode_batch, encode_event
 from headgate_api.event.model import Event, holds_map

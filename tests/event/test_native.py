@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from headgate_api.errors import EventError
 from headgate_api.event import json_text
 from headgate_api.event.data import kind_of
-from headgate_api.event.errors import EventError
 from headgate_api.event.json_format import BatchFastPath, decode_batch
 from headgate_api.event.json_text import check_depth, parse
 from headgate_api.event.model import DataKind

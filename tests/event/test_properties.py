@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.event.arrow import StoredEvent, columns_to_batch, from_batch, from_batch_all, to_batch
-from headgate_api.event.errors import EventError
+from headgate_api.errors import EventError
 from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON, canonical, decode_request, encode_binary
 from headgate_api.event.json_format import BatchFastPath, decode_batch, decode_event, encode_batch, encode_event
 from headgate_api.event.model import DataKind, Event

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from headgate_api.errors import EventError, EventFormatError, EventTooLargeError
 from headgate_api.event import json_format
-from headgate_api.event.errors import EventError, EventFormatError, EventTooLargeError
 from headgate_api.event.http import BATCH_JSON, STRUCTURED_JSON, decode_request, encode_binary
 from headgate_api.event.json_format import decode_batch, decode_event, encode_batch, encode_event
 from headgate_api.event.json_text import is_light

@@ -32,8 +32,8 @@ from headgate_api.event.model import DataKind, Event
 from headgate_api.rpc.events import to_message
 from headgate_api.rpc.headgate_pb2 import PublishRequest
 from tests.calls import served
+from tests.ingress.publisher import Log, opened, said
 from tests.ingress.support import Answer, FakeLog, call, fallback
-from tests.ingress.test_publish_rpc import Log, opened, said
 
 BROKER = "ns/b"
 ANN, EVE = authenticated("ann"), authenticated("eve")

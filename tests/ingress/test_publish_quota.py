@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from headgate.ingress.publish_http import Ingress
 from headgate.ingress.publish_quota import PublishQuotas, TokenBucket
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.log.group_commit import LogUnavailableError
-from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.quotas import PUBLISH_BYTES, PUBLISH_EVENTS
 from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.objects.store.store import Store
@@ -30,8 +28,9 @@ from headgate_api.event.model import Event
 from headgate_api.limits import QUOTA_RETRY_AFTER_S_MAX
 from headgate_api.objects.kinds import Kind, ObjectKey
 from tests.calls import served
+from tests.ingress.publisher import Log, answered, opened, request, said
 from tests.ingress.support import Answer, FakeLog, call, fallback
-from tests.ingress.test_publish_rpc import Log, opened, request, said
+from tests.objects.quotas import limit
 
 BROKERS = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("ns/b", "ns/other", "free/b")}
 EVENT = Event("1.0", "1", "/s", "t")
@@ -51,10 +50,7 @@ class World:
 
     def limit(self, name: str = "q", **hard: int) -> None:
         names = {"events": PUBLISH_EVENTS, "bytes": PUBLISH_BYTES}
-        spec = {"hard": {names[key]: value for key, value in hard.items()}}
-        made = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name, "namespace": "ns"}}
-        Admission(self.store).apply(made | {"spec": spec})
-        self.quotas.refresh()
+        limit(self.store, self.quotas, {names[key]: value for key, value in hard.items()}, name=name)
 
     def publish(self, path: str = "/ns/b", count: int = 1) -> Answer:
         headers, body = [("content-type", "application/cloudevents-batch+json")], encode_batch([EVENT] * count)
@@ -77,13 +73,6 @@ class World:
 def _answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refusals do not wait: the tests say the time."""
     monkeypatch.setattr("headgate.ingress.publish_quota.QUOTA_REFUSAL_S", 0.0)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    found = Store.open(tmp_path / "control.db")
-    yield found
-    found.close()
 
 
 @pytest.fixture
@@ -204,8 +193,7 @@ def test_over_grpc_a_request_is_refused_and_may_come_again(tmp_path: Path, store
                     stream, again = await opened(client, producer)
                     if producer:
                         assert again == first + 4
-                        await stream.write(request(again, 4))
-                        assert said(await stream.read()) == (again, again + 3, 0)
+                        assert await answered(stream, request(again, 4)) == (again, again + 3, 0)
                     world.now_s += 10
         finally:
             await log.close()

@@ -7,7 +7,6 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from headgate.ingress.stored_bytes import StoredBytes
 from headgate.log.directory import LogDirectory
 from headgate.log.retention import retain
 from headgate.log.writer import PartitionWriter
-from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.quotas import STORED_BYTES
 from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.objects.store.quota_usage import QuotaBoard, usage_in
@@ -30,9 +28,9 @@ from headgate.settings import Settings
 from headgate_api.event.http import encode_binary
 from headgate_api.event.model import Event
 from headgate_api.limits import QUOTA_RETRY_AFTER_S_MAX
-from headgate_api.objects.kinds import Kind, ObjectKey
 from tests.ingress.support import call, fallback
 from tests.match.events import append, event
+from tests.objects.quotas import limit, unlimit
 
 BROKERS = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("ns/b", "ns/c", "free/b")}
 
@@ -159,24 +157,11 @@ def test_what_goes_to_another_fronts_partition_counts_there(tmp_path: Path) -> N
     asyncio.run(asyncio.wait_for(as_one(), 60))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    found = Store.open(tmp_path / "control.db")
-    yield found
-    found.close()
-
-
 def test_publishing_is_refused_while_a_namespace_has_all_that_it_may(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.ingress.publish_quota.QUOTA_REFUSAL_S", 0.0)
     elsewhere = QuotaBoard(tmp_path / "usage", "front-1")
-
-    def limit(quotas: PublishQuotas, most: int) -> None:
-        metadata = {"name": "q", "namespace": "ns"}
-        spec = {"hard": {STORED_BYTES: most}}
-        Admission(store).apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec})
-        quotas.refresh()
 
     async def work() -> None:
         async with front_log(settings_of(tmp_path), 0) as log, kept(log):
@@ -192,14 +177,14 @@ def test_publishing_is_refused_while_a_namespace_has_all_that_it_may(
                 return answer
 
             assert (await publish()).status == 202
-            limit(quotas, log.stored.of("ns") + 1)
+            limit(store, quotas, {STORED_BYTES: log.stored.of("ns") + 1})
             assert (await publish("/ns/c")).status == 202, "a request is let in while it is below"
             refused = await publish()
             assert (refused.status, refused.problem["code"]) == (429, "stored-bytes-quota")
             assert refused.headers["retry-after"] == str(QUOTA_RETRY_AFTER_S_MAX)
             assert "headgate.dev/stored-bytes is limited to" in refused.problem["detail"]
             assert (await publish("/free/b")).status == 202, "nobody else's"
-            limit(quotas, 1 << 20)
+            limit(store, quotas, {STORED_BYTES: 1 << 20})
             assert (await publish()).status == 202, "a wider quota counts at once"
             elsewhere.exchange({STORED_BYTES: {"ns": 1 << 20}})
             assert (await publish()).status == 202, "not known yet"
@@ -209,8 +194,7 @@ def test_publishing_is_refused_while_a_namespace_has_all_that_it_may(
             (tmp_path / "usage" / "front-1.json").write_text("{")
             board.exchange(quotas.show())
             assert (await publish()).status == 202
-            store.delete(ObjectKey(Kind.RESOURCE_QUOTA, "ns", "q"))
-            quotas.refresh()
+            unlimit(store, quotas)
             assert quotas.show() == {}
             assert (await publish()).status == 202
 

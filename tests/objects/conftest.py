@@ -14,13 +14,6 @@ from tests.support import executable
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(tmp_path / "control.db")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def admission(store: Store) -> Admission:
     return Admission(store)
 

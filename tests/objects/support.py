@@ -68,6 +68,9 @@ class Answer:
     def json(self) -> Any:
         return json.loads(self.body)
 
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.body.splitlines()]
+
 
 @dataclass
 class Server:

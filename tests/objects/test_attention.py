@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from headgate.objects.api.admission import Admission
@@ -16,13 +13,6 @@ from headgate_api.objects.errors import MalformedObjectError
 from headgate_api.objects.kinds import Condition, Kind
 from headgate_api.objects.metadata import TRUE, false, warning
 from tests.objects.support import broker, trigger
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(tmp_path / "control.db")
-    yield opened
-    opened.close()
 
 
 def test_which_conditions_are_told() -> None:

@@ -13,13 +13,8 @@ from headgate.auth.routes import READ, SUBSCRIBE
 from headgate.auth.rules import Attributes
 from headgate.auth.user import authenticated
 from headgate.filter.cel.evaluate import OutcomeKind, program
-from headgate.objects.api.admission import Admission
-from headgate.objects.api.bootstrap import bootstrap
-from headgate.objects.api.grants import Grants
-from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.managers import Manager, WriteOptions
 from headgate.objects.store.database import StoreUnavailableError
-from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import RbacCopy
 from headgate_api.errors import InvalidInputError
@@ -27,9 +22,10 @@ from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import RBAC_CEILING_CHARS_MAX
 from headgate_api.objects.errors import InvalidObjectError
 from headgate_api.objects.kinds import SUBSCRIBER_ANNOTATION, Kind, ObjectKey, Subscription, Trigger
-from tests.objects.support import broker, trigger
+from tests.objects.rights import RBAC, RightsWorld, by
+from tests.objects.support import trigger
 
-EVENTING, RBAC = "eventing.knative.dev", "rbac.authorization.k8s.io"
+EVENTING = "eventing.knative.dev"
 BLUE, EVE = authenticated("blue", ("crew",)), authenticated("eve")
 CEILING = 'data.tenant == "blue"'
 BROKER = "shop/orders"
@@ -47,38 +43,14 @@ def event(type_: str = "order", **data: object) -> Event:
     return Event("1.0", "1", "/s", type_, data_kind=DataKind.JSON, data=json.dumps(data).encode())
 
 
-def by(name: Any) -> WriteOptions:
-    return WriteOptions(Manager("kubectl", user=name))
-
-
-class World:
+class World(RightsWorld):
     def __init__(self, store: Store) -> None:
-        self.store = store
-        self.roles = RbacCopy(store)
-        grants = Grants(store, UrlPolicy(), self.roles.authorizer, self.roles.refresh)
-        self.admission = Admission(store, grants=grants)
-        self.reconciler = Reconciler(store, rights=grants)
-        self.itself = Admission(store)
-        bootstrap(self.itself)
-        self.itself.create(Kind.BROKER, broker("orders"), namespace="shop")
+        super().__init__(store, "shop")
 
     def role(self, *rules: dict[str, Any], name: str = "blue") -> None:
         document = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": list(rules)}
         self.itself.apply(document)
         self.roles.refresh()
-
-    def bind(self, role: str = "blue", namespace: str = "shop", *, kind: str = "User", who: str = "blue") -> ObjectKey:
-        made = self.itself.apply(
-            {
-                "apiVersion": f"{RBAC}/v1",
-                "kind": "RoleBinding",
-                "metadata": {"name": f"{role.replace(':', '-')}-{who}", "namespace": namespace},
-                "subjects": [{"kind": kind, "apiGroup": RBAC, "name": who}],
-                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-            }
-        )
-        self.roles.refresh()
-        return ObjectKey(Kind.ROLE_BINDING, namespace, made.obj.metadata.name)
 
     def create(self, name: str = "t", user: Any = BLUE, namespace: str = "shop", **spec: Any) -> Any:
         document = trigger(name, **spec)

@@ -9,50 +9,22 @@ import pytest
 
 from headgate.auth.authorizer import ForbiddenError
 from headgate.auth.user import User, authenticated
-from headgate.objects.api.admission import Admission
-from headgate.objects.api.bootstrap import bootstrap
-from headgate.objects.api.grants import Grants
-from headgate.objects.kinds.egress import UrlPolicy
-from headgate.objects.kinds.managers import Manager, WriteOptions
-from headgate.objects.store.reconciler import Reconciler
 from headgate.objects.store.store import Store
-from headgate.objects.views.copies import RbacCopy
 from headgate_api.objects.errors import InvalidObjectError
 from headgate_api.objects.kinds import BROKER_LABEL, SUBSCRIBER_ANNOTATION, Kind, ObjectKey, Trigger
-from tests.objects.support import broker, trigger
+from tests.objects.rights import RightsWorld, by
+from tests.objects.support import trigger
 
 ANN, BOB, EVE = (authenticated(name) for name in ("ann", "bob", "eve"))
 KEY = ObjectKey(Kind.TRIGGER, "team-b", "t")
 REF = {"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "namespace": "team-a", "name": "orders"}
-RBAC = "rbac.authorization.k8s.io"
 
 
-class World:
+class World(RightsWorld):
     """Team A has a broker; team B, bob and eve, may write its own triggers."""
 
     def __init__(self, store: Store) -> None:
-        self.store = store
-        self.roles = RbacCopy(store)
-        grants = Grants(store, UrlPolicy(), self.roles.authorizer, self.roles.refresh)
-        self.admission = Admission(store, grants=grants)
-        self.reconciler = Reconciler(store, rights=grants)
-        self.itself = Admission(store)
-        bootstrap(self.itself)
-        self.itself.create(Kind.BROKER, broker("orders"), namespace="team-a")
-
-    def let(self, user: User, role: str, namespace: str) -> ObjectKey:
-        made = self.itself.create(
-            Kind.ROLE_BINDING,
-            {
-                "apiVersion": f"{RBAC}/v1",
-                "kind": "RoleBinding",
-                "metadata": {"name": f"{user.name}-{role.partition(':')[2]}"},
-                "subjects": [{"kind": "User", "name": user.name}],
-                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-            },
-            namespace=namespace,
-        )
-        return ObjectKey(Kind.ROLE_BINDING, namespace, made.obj.metadata.name)
+        super().__init__(store, "team-a")
 
     def create(self, user: User, document: dict[str, Any]) -> Trigger:
         made = self.admission.create(Kind.TRIGGER, document, by(user), namespace="team-b").obj
@@ -71,10 +43,6 @@ class World:
         return self.store.snapshot().trigger(KEY.path) is not None, found.reason or found.status
 
 
-def by(user: User) -> WriteOptions:
-    return WriteOptions(Manager("kubectl", user=user))
-
-
 def foreign(name: str = "t", **spec: object) -> dict[str, Any]:
     document = trigger(name, **spec)
     del document["spec"]["broker"]
@@ -90,7 +58,7 @@ def world(store: Store) -> World:
 def test_a_trigger_of_another_namespaces_broker(world: World) -> None:
     with pytest.raises(ForbiddenError, match=r'cannot knsubscribe resource "brokers".*namespace "team-a"'):
         world.create(BOB, foreign())
-    world.let(BOB, "headgate:subscriber", "team-a")
+    world.bind("headgate:subscriber", "team-a", who=BOB.name)
     made = world.create(BOB, foreign())
     assert (made.broker_key, made.broker_name, made.spec.broker) == ("team-a/orders", "team-a/orders", "")
     assert BROKER_LABEL not in made.metadata.labels, "the label is of brokers of the same namespace"
@@ -103,7 +71,7 @@ def test_a_trigger_of_another_namespaces_broker(world: World) -> None:
 
 
 def test_the_right_ends_and_comes_back(world: World) -> None:
-    binding = world.let(BOB, "headgate:subscriber", "team-a")
+    binding = world.bind("headgate:subscriber", "team-a", who=BOB.name)
     world.create(BOB, foreign())
     assert world.ready() == (True, "True")
     generation = world.store.snapshot().generation
@@ -113,17 +81,17 @@ def test_the_right_ends_and_comes_back(world: World) -> None:
     labelled = {"metadata": {"labels": {"a": "b"}}}
     world.admission.merge(KEY, labelled)
     assert world.ready() == (False, "SubscribeForbidden"), "a write that asks for no right gives none"
-    world.let(BOB, "headgate:subscriber", "team-a")
+    world.bind("headgate:subscriber", "team-a", who=BOB.name)
     assert world.ready() == (True, "True")
 
 
 def test_several_with_one_right_of_which_one_came_later(world: World) -> None:
     """One that is routed and one that is not have the same right: both follow it."""
-    binding = world.let(BOB, "headgate:subscriber", "team-a")
+    binding = world.bind("headgate:subscriber", "team-a", who=BOB.name)
     world.create(BOB, foreign())
     world.store.delete(binding)
     assert world.ready() == (False, "SubscribeForbidden")
-    binding = world.let(BOB, "headgate:subscriber", "team-a")
+    binding = world.bind("headgate:subscriber", "team-a", who=BOB.name)
     world.create(BOB, foreign("later"))
     world.store.delete(binding)
     assert world.ready() == (False, "SubscribeForbidden")
@@ -131,7 +99,7 @@ def test_several_with_one_right_of_which_one_came_later(world: World) -> None:
 
 
 def test_who_changes_the_filter_needs_the_right_too(world: World) -> None:
-    world.let(BOB, "headgate:subscriber", "team-a")
+    world.bind("headgate:subscriber", "team-a", who=BOB.name)
     world.create(BOB, foreign())
     wider = {"filter": {"cel": "true"}}
     with pytest.raises(ForbiddenError, match="knsubscribe"):
@@ -139,7 +107,7 @@ def test_who_changes_the_filter_needs_the_right_too(world: World) -> None:
     forged = json.dumps({"name": "root", "groups": ["system:masters"]})
     changed = world.admission.merge(KEY, {"metadata": {"annotations": {SUBSCRIBER_ANNOTATION: forged}}}).obj
     assert changed.metadata.annotations.get(SUBSCRIBER_ANNOTATION, "") != forged
-    world.let(EVE, "headgate:subscriber", "team-a")
+    world.bind("headgate:subscriber", "team-a", who=EVE.name)
     made = world.admission.patch(KEY, lambda old: old | {"spec": old["spec"] | wider}, by(EVE)).obj
     assert json.loads(made.metadata.annotations[SUBSCRIBER_ANNOTATION])["name"] == "eve"
 

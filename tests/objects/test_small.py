@@ -9,10 +9,10 @@ from headgate.objects.api.queries import Representation, field_selector, is_dry_
 from headgate.objects.api.tables import _written
 from headgate.objects.kinds.specs import is_ordered
 from headgate.objects.kinds.validate import scan_warning
-from headgate_api.ages import human_age
 from headgate_api.objects.errors import MalformedObjectError
 from headgate_api.objects.kinds import Metadata
 from headgate_api.objects.metadata import duration_s
+from headgate_api.plain_words import human_age
 
 
 @pytest.mark.parametrize(

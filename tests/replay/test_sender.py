@@ -19,8 +19,8 @@ from headgate.shares import PlacesTakenError
 from headgate.storage.files import DispatcherDirectory
 from headgate.testing.server import free_port
 from headgate_api import limits
-from tests.deadletters.test_sink_sender import page
-from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, run, running, target
+from tests.deadletters.letters import page
+from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, refuse, run, running, target
 from tests.support import until
 
 EVENTS = 40
@@ -334,9 +334,6 @@ def test_a_full_disk_makes_replays_wait_and_repeats_no_event(
 
 def test_a_second_replay_has_dead_letters_of_its_own(tmp_path: Path, log: EventLog) -> None:
     log.append([event(0), event(0)])
-
-    async def refuse(_: Request) -> tuple[int, bytes]:
-        return 400, b""
 
     async def work() -> None:
         async with Subscriber(refuse) as closed, replays(tmp_path) as store:

@@ -7,8 +7,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headgate_api.errors import EventError, EventTooLargeError
 from headgate_api.event.attributes import media_type
-from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import EVENT_BYTES_MAX
 from headgate_api.rpc.cloudevents_pb2 import CloudEvent

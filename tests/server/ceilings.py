@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs
@@ -61,7 +60,7 @@ from headgate.stream.follow import Readers
 from headgate_api.event.model import DataKind, Event
 from headgate_api.event.names import path_of
 from headgate_api.objects.kinds import Kind
-from tests.objects.support import broker
+from tests.objects.support import Answer, broker
 
 START_US = 1_767_225_600_000_000
 RBAC = "rbac.authorization.k8s.io"
@@ -121,20 +120,6 @@ for numbers, root in (
     ((23, 24, 26, 27), place_root(hidden(22, "crimson"), 0, 22)),
 ):
     ROOTS |= dict.fromkeys(numbers, root)
-
-
-@dataclass
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.body.splitlines()]
 
 
 class Dispatcher:

@@ -31,7 +31,7 @@ from headgate.replay.api import ReplaysApi
 from headgate.replay.sender import Replaying
 from headgate.storage.files import directories_of
 from headgate_api.event.model import Event
-from tests.deadletters.test_sink_sender import letter
+from tests.deadletters.letters import letter
 from tests.delivery.harness import attempt_service
 from tests.server.ceilings import START_US, World, shown
 

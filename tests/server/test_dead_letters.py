@@ -23,8 +23,7 @@ from headgate.auth.authorizer import NOTHING
 from headgate.auth.context import USER
 from headgate.auth.user import ANONYMOUS, User, authenticated
 from headgate.deadletters.api import DeadLettersApi
-from headgate.deadletters.opaque_ids import OpaqueIds
-from headgate.deadletters.own import LetterRights, OwnLetters
+from headgate.deadletters.own import LetterRights, OpaqueIds, OwnLetters
 from headgate.deadletters.sink_sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from headgate.objects.api.http import ERROR_HANDLERS
@@ -41,8 +40,8 @@ from headgate.server.processes.kafka.partition_answers import partitions_api
 from headgate.settings import Settings
 from headgate.storage.files import directories_of
 from headgate.testing.server import free_port
+from tests.deadletters.letters import letter
 from tests.deadletters.test_api import BASE
-from tests.deadletters.test_sink_sender import letter
 from tests.delivery.harness import attempt_service, event, target
 
 BLUE = replace(authenticated("blue"), ceiling=NOTHING)

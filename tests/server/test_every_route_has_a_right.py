@@ -58,13 +58,6 @@ INNER = {
 """What a process answers to the other processes alone: a front passes none of it on."""
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(tmp_path / "control.db")
-    yield opened
-    opened.close()
-
-
 def routes_of(routes: list[BaseRoute]) -> Iterator[tuple[str, str]]:
     for route in routes:
         if isinstance(route, Mount):

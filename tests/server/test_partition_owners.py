@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from headgate.auth.authorizer import NOTHING
 from headgate.auth.context import USER
 from headgate.auth.user import authenticated
-from headgate.deadletters.opaque_ids import OpaqueIds
+from headgate.deadletters.own import OpaqueIds
 from headgate.delivery.events import SharedEvent
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.find import EventRecords, KeptDeadLetter, MatchRow, PullState, PullTrace, RowRecord

@@ -24,7 +24,7 @@ from headgate.retention.floor import FloorFinder
 from headgate.server import datadir, repartition
 from headgate.storage.files import DispatcherDirectory, directories_of
 from headgate.subscriptions.store import SavedCursor, SubscriptionStore, UnackedEvent
-from tests.deadletters.test_sink_sender import letter, page
+from tests.deadletters.letters import letter, page
 from tests.replay.test_sender import asked
 from tests.support import times
 

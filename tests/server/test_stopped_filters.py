@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -136,13 +134,6 @@ class Counters:
 
     def broker(self, path: str) -> BrokerCount:
         return BrokerCount(self.taken if path == "default/default" else 0, 0.0)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(tmp_path / "control.db")
-    yield opened
-    opened.close()
 
 
 def test_the_status_of_the_trigger_says_it(store: Store) -> None:

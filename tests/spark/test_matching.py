@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView
 from headgate.filter.compile.compiler import compile_cel, compile_filter
+from headgate.spark.columns import EventColumnsError
 from headgate.spark.connector import BATCH_BYTES_SETTING, use_own_python
-from headgate.spark.errors import EventColumnsError, FiltersRefusedError
-from headgate.spark.matching import Settle, SettledFilter, compiled_filters, match, settlement
+from headgate.spark.matching import FiltersRefusedError, Settle, SettledFilter, compiled_filters, match, settlement
 from headgate_api.event.model import DataKind, Event
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter

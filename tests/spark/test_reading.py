@@ -17,10 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.event.arrow import StoredEvent
 from headgate.filter.cel.errors import FilterError
 from headgate.objects.store.store import Store
-from headgate.spark.connector import use_connector
-from headgate.spark.errors import ConnectorMissingError, EventsAddressError
+from headgate.spark.connector import ConnectorMissingError, use_connector
 from headgate.spark.reading import read_events
-from headgate.spark.topic_events import KafkaAddress, kafka_address
+from headgate.spark.topic_events import EventsAddressError, KafkaAddress, kafka_address
 from headgate.storage.sqlite import DatabaseNewerError, DatabaseOlderError
 from headgate_api.event.model import DataKind, Event
 from headgate_api.positions import PositionError

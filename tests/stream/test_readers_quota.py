@@ -12,7 +12,6 @@ import pytest
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
-from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.quotas import READERS
 from headgate.objects.kinds.specs import DEFAULT_RULE, ServedBroker
 from headgate.objects.store.store import Store
@@ -22,7 +21,7 @@ from headgate.scan.chunks import ChunkLog
 from headgate.stream.follow import Readers
 from headgate.stream.request import read_request
 from headgate_api.errors import OverloadedError
-from headgate_api.objects.kinds import Kind, ObjectKey
+from tests.objects.quotas import limit, unlimit
 
 BROKERS = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in ("ns/b", "ns/other", "free/b")}
 
@@ -36,10 +35,7 @@ class World:
         self.readers = Readers(ChunkLog(LogDirectory(folder / "log", "stop")), BROKERS.get, self.quotas)
 
     def limit(self, readers: int) -> None:
-        metadata = {"name": "q", "namespace": "ns"}
-        made = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {READERS: readers}}}
-        Admission(self.store).apply(made)
-        self.quotas.refresh()
+        limit(self.store, self.quotas, {READERS: readers})
 
     async def open(self, stack: AsyncExitStack, broker: str = "ns/b") -> Any:
         """A reader that follows, behind its first turn."""
@@ -67,8 +63,7 @@ def test_readers_over_the_quota_are_refused_until_another_one_ends(tmp_path: Pat
             world.limit(1)
             with pytest.raises(OverloadedError):
                 await world.open(stack)
-            world.store.delete(ObjectKey(Kind.RESOURCE_QUOTA, "ns", "q"))
-            world.quotas.refresh()
+            unlimit(world.store, world.quotas)
             await world.open(stack)
         world.quotas.show()
         assert not QUOTA_READERS.children

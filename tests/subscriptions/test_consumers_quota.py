@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate.objects.api.admission import Admission
 from headgate.objects.kinds.quotas import CONSUMERS
 from headgate.objects.store.store import Store
 from headgate.objects.views.shared_quotas import SharedQuotas
@@ -16,6 +15,7 @@ from headgate.shares import PlacesTakenError
 from headgate.subscriptions.messages import ConsumersQuotaError, PullResult, SubscriptionNotFoundError
 from headgate.subscriptions.service import Subscriptions
 from headgate_api import limits
+from tests.objects.quotas import limit
 from tests.subscriptions.world import NAME, World, run
 
 
@@ -63,18 +63,11 @@ def test_consumers_over_the_quota_are_refused_until_another_one_leaves(tmp_path:
         own = Subscriptions(world.store, world.state.resources, quotas)
         own._registry = world.subscriptions._registry
 
-        def limit(most: int) -> None:
-            metadata = {"name": "q", "namespace": NAME.partition("/")[0]}
-            spec = {"hard": {CONSUMERS: most}}
-            made = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
-            Admission(store).apply(made)
-            quotas.refresh()
-
         async def pulled(name: str, consumer: str, wait_s: float = 0.0) -> PullResult:
             with own.consuming(name, consumer):
                 return await own.pull(name, consumer, wait_s=wait_s)
 
-        limit(1)
+        limit(store, quotas, {CONSUMERS: 1}, "default")
         with ExitStack() as first:
             first.enter_context(own.consuming(NAME, "a"))
             world.add(1)
@@ -86,7 +79,7 @@ def test_consumers_over_the_quota_are_refused_until_another_one_leaves(tmp_path:
             with pytest.raises(SubscriptionNotFoundError):
                 await pulled("default/none", "b")
             assert quotas.show() == {CONSUMERS: {"default": 1}}
-            limit(2)
+            limit(store, quotas, {CONSUMERS: 2}, "default")
             waiting = asyncio.create_task(pulled(NAME, "b", wait_s=30))
             while quotas.show() != {CONSUMERS: {"default": 2}}:
                 await asyncio.sleep(0.001)
@@ -95,7 +88,7 @@ def test_consumers_over_the_quota_are_refused_until_another_one_leaves(tmp_path:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
             await pulled(NAME, "c")
-            limit(0)
+            limit(store, quotas, {CONSUMERS: 0}, "default")
             with pytest.raises(ConsumersQuotaError):
                 await pulled(NAME, "c")
             assert (await pulled(NAME, "a")).active, "who is connected stays"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from hashlib import blake2b
 from typing import Final
 
 from headgate.auth.authorizer import NOTHING
 from headgate.auth.user import User
-from headgate.deadletters.opaque_ids import OpaqueIds
 from headgate.deadletters.store import DeadLetterReader, DeadLetterSummary
 from headgate.delivery.verdicts import gives
 from headgate.objects.api.grants import Grants
@@ -21,6 +21,44 @@ from headgate.objects.store.server_secret import ServerSecret
 from headgate_api.errors import UnavailableError
 
 _PURPOSE: Final = "ids of dead letters"
+_HALF_BITS: Final = 26
+_HALF: Final = (1 << _HALF_BITS) - 1
+_ROUNDS: Final = range(10)
+NOBODYS: Final = 0
+"""No dead letter has this id, and none is shown by it."""
+
+
+class OpaqueIds:
+    """Other numbers for ids that are given in order, from 1 on: who sees some must not count the others; any thread.
+
+    A Feistel network over 52 bits, which JSON and every client hold exactly: each id has one such number, each number
+    is that of one id, and without the key nobody tells which. Source: https://doi.org/10.6028/NIST.SP.800-38G (ten
+    rounds).
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def shown(self, id_: int) -> int:
+        return self._other(id_, _ROUNDS)
+
+    def meant(self, shown: int) -> int:
+        """The id that is shown so; NOBODYS for a number that none is shown by."""
+        return self._other(shown, _ROUNDS[::-1]) if 0 < shown < 1 << 2 * _HALF_BITS else NOBODYS
+
+    def _other(self, number: int, rounds: range) -> int:
+        # What 0 stands for takes the place of what would stand for 0.
+        return self._permuted(number, rounds) or self._permuted(NOBODYS, rounds)
+
+    def _permuted(self, number: int, rounds: range) -> int:
+        left, right = number >> _HALF_BITS, number & _HALF
+        for one in rounds:
+            left, right = right, left ^ self._mixed(one, right)
+        return right << _HALF_BITS | left  # so that the rounds in the other order lead back
+
+    def _mixed(self, number: int, half: int) -> int:
+        mixed = blake2b(half.to_bytes(4) + bytes([number]), digest_size=4, key=self._key)
+        return int.from_bytes(mixed.digest()) & _HALF
 
 
 class OwnLetters:

@@ -122,10 +122,6 @@ CREATE TABLE IF NOT EXISTS letters (
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, event BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS originals (
   id INTEGER PRIMARY KEY, stored_us INTEGER NOT NULL, original BLOB, is_shared INTEGER NOT NULL) STRICT;
-DROP INDEX IF EXISTS letters_trigger;
-DROP INDEX IF EXISTS letters_due;
-DROP INDEX IF EXISTS letters_held;
-DROP INDEX IF EXISTS letters_counts;
 CREATE INDEX IF NOT EXISTS letters_queue ON letters (target, state, due_us) WHERE {_QUEUED};
 CREATE INDEX IF NOT EXISTS letters_paced ON letters (target, due_us) WHERE state = 'redriving' AND failures = 0;
 CREATE INDEX IF NOT EXISTS letters_dead ON letters (trigger, id, bytes) WHERE {DEAD};
@@ -140,9 +136,6 @@ CREATE TABLE IF NOT EXISTS pending_totals (
   id INTEGER PRIMARY KEY CHECK (id = 0), count INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO totals VALUES (0, 0, 0, 0);
 INSERT OR IGNORE INTO pending_totals VALUES (0, 0, 0);
-DROP TRIGGER IF EXISTS letters_in;
-DROP TRIGGER IF EXISTS letters_out;
-DROP TRIGGER IF EXISTS dead_out;
 CREATE TRIGGER IF NOT EXISTS dead_in AFTER INSERT ON letters WHEN NEW.{DEAD} BEGIN
   UPDATE totals SET count = count + 1, bytes = bytes + NEW.bytes, kept = kept + (NEW.state = 'kept'); END;
 CREATE TRIGGER IF NOT EXISTS dead_gone AFTER DELETE ON letters WHEN OLD.{DEAD} BEGIN

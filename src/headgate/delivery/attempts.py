@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
@@ -148,13 +149,15 @@ class Attempts:
             return False
         size_max = rules.batch_size if is_batch else 1
         attempt: Attempt | None = None
+        started: SharedEvent | None = None
         while queue := deliveries.queue:
             first = queue[0]
             if attempt is not None and (len(attempt.deliveries) >= size_max or first.alone):
                 break
-            if self._is_too_early(state, first):
+            event = self._at_hand(first)
+            if event is not None and self._puts_off(state, first, event):
                 continue
-            if first.key is None and rules.ordered and not is_batch and not self._takes_key(state, first):
+            if first.key is None and rules.ordered and not is_batch and not self._takes_key(state, event):
                 return True
             if first.due_us and (wait_s := self._early_s(state, first)):
                 if attempt is not None and rules.ordered:
@@ -166,11 +169,12 @@ class Attempts:
             if attempt is None:
                 attempt = self.permits.acquire(state)
             deliveries.start(attempt)
+            started = event
             if first.alone:
                 break
         if attempt is None:
             return False
-        self._launch(state, attempt)
+        self._launch(state, attempt, started)
         return True
 
     def _is_ripe(self, state: TargetState) -> bool:
@@ -190,13 +194,8 @@ class Attempts:
         if state.ripe:
             self.pump(state)
 
-    def _takes_key(self, state: TargetState, first: Delivery) -> bool:
+    def _takes_key(self, state: TargetState, event: SharedEvent | None) -> bool:
         """Whether an ordered target's first delivery has its key; else it waits for it, or the key is being read."""
-        try:
-            event = self._at_hand(first)
-        except EventGoneError:
-            self._owner.end(state, first, "lost")
-            return False
         if event is not None:
             return state.deliveries.take_key(event.key)
         self.spawn(self._read_key(state, state.deliveries.read_key()))
@@ -233,26 +232,18 @@ class Attempts:
 
     # --- one attempt ----------------------------------------------------------------------------------
 
-    def _launch(self, state: TargetState, attempt: Attempt) -> None:
-        """Send an attempt off; a single event that is not to go out costs no task where that is known at once."""
+    def _launch(self, state: TargetState, attempt: Attempt, event: SharedEvent | None) -> None:
+        """Send an attempt off; a single event that is not to go out costs no task where it is at hand."""
         members: Members | None = None
-        if len(attempt.deliveries) == 1 and not state.target.delivery.keeps_refused:
+        if event is not None and len(attempt.deliveries) == 1 and not state.target.delivery.keeps_refused:
             (delivery,) = attempt.deliveries
-            try:
-                event = self._at_hand(delivery)
-                if event is not None and self._puts_off(state, delivery, event):
-                    self.permits.release(state, attempt)
-                    return
-                checked = self._final_check(state.target, delivery, event) if event is not None else None
-            except EventGoneError:
-                checked = "lost"
+            checked = self._final_check(state.target, delivery, event)
             if isinstance(checked, str):
                 self.permits.release(state, attempt)
                 self._owner.end(state, delivery, checked)
                 return
-            if checked is not None:
-                self.permits.charge(state, attempt, checked.size_bytes)
-                members = [(delivery, checked)]
+            self.permits.charge(state, attempt, checked.size_bytes)
+            members = [(delivery, checked)]
         if self._relay_open:
             self._relay_open, self._relayed = False, (state, attempt, members)
         else:
@@ -334,12 +325,13 @@ class Attempts:
         return members
 
     def _at_hand(self, delivery: Delivery) -> SharedEvent | None:
-        """The event of a delivery where that takes no waiting. Raises EventGoneError."""
+        """The event of a delivery where that takes no waiting; one that is gone is told by `_load`."""
         if delivery.pending:
             return None  # its store is asked: it may have been cancelled
         event = self._events.kept(delivery.partition, delivery.offset)
         if event is None and delivery.position >= self.warm_from:
-            event = self._events.recent(delivery.partition, delivery.offset)
+            with suppress(EventGoneError):
+                event = self._events.recent(delivery.partition, delivery.offset)
             if event is not None:
                 metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
         return event
@@ -352,14 +344,6 @@ class Attempts:
         return await self._events.load(delivery.partition, delivery.offset)
 
     # --- what is too early ----------------------------------------------------------------------------
-
-    def _is_too_early(self, state: TargetState, first: Delivery) -> bool:
-        """Whether the first delivery is not to go out yet, as far as that is known at once; it has left the queue."""
-        try:
-            event = self._at_hand(first)
-        except EventGoneError:
-            return False  # its end is said where it would start
-        return event is not None and self._puts_off(state, first, event)
 
     def _puts_off(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> bool:
         """Whether a delivery is too early: the store of pending events gets it, or it is looked at again soon.

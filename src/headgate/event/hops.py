@@ -19,8 +19,7 @@ import msgspec
 import xxhash
 
 from headgate_api import limits
-from headgate_api.errors import InvalidInputError
-from headgate_api.event.errors import EventError
+from headgate_api.errors import EventError, InvalidInputError
 from headgate_api.event.model import Event
 from headgate_api.limits import ROOT_CHARS_MAX
 

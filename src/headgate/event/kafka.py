@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from headgate_api.event.errors import EventError, EventTooLargeError
+from headgate_api.errors import EventError, EventTooLargeError
 from headgate_api.event.http import STRUCTURED_JSON, canonical, event_of_binary, structured_format
 from headgate_api.event.json_format import decode_event
 from headgate_api.event.model import Event

@@ -10,6 +10,7 @@ from starlette.types import Send
 
 from headgate.auth.event_policies import EventForbiddenError
 from headgate_api.errors import (
+    EventError,
     FatalError,
     HeadgateError,
     InvalidInputError,
@@ -17,7 +18,6 @@ from headgate_api.errors import (
     TooLargeError,
     UnavailableError,
 )
-from headgate_api.event.errors import EventError
 from headgate_api.limits import RETRY_AFTER_OVERLOAD_S, RETRY_AFTER_UNAVAILABLE_S
 
 

@@ -25,9 +25,8 @@ from headgate.observe.metrics import (
 )
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 from headgate.shares import FairPlaces, FairThreads
-from headgate_api.errors import HeadgateError
+from headgate_api.errors import EventError, EventTooLargeError, HeadgateError
 from headgate_api.event.attributes import DELIVERY_TIME, EXPIRY_TIME, delivery_us, expiry_us
-from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.model import Event, may_have_extension
 from headgate_api.event.names import namespace_of, path_of
 from headgate_api.limits import DECODE_WAITING_BYTES_MAX, PENDING_SECONDS_MAX, PUBLISH_EVENTS_MAX

@@ -25,8 +25,7 @@ from headgate.objects.kinds.egress import published_broker
 from headgate.objects.kinds.specs import ServedBroker
 from headgate.shares import FairPlaces
 from headgate_api import limits
-from headgate_api.errors import HeadgateError, InvalidInputError
-from headgate_api.event.errors import EventTooLargeError
+from headgate_api.errors import EventTooLargeError, HeadgateError, InvalidInputError
 from headgate_api.event.http import BATCH_JSON, decode_request
 from headgate_api.event.json_text import is_light
 from headgate_api.event.names import namespace_of

@@ -26,8 +26,7 @@ from headgate.rpc.service import NO_MESSAGE, PUBLISHER, RpcCall, Service, attend
 from headgate.rpc.wire import Publishing, parsed, publishing
 from headgate.shares import FairPlaces
 from headgate_api import limits
-from headgate_api.errors import HeadgateError, InvalidInputError, TooLargeError
-from headgate_api.event.errors import EventError, EventTooLargeError
+from headgate_api.errors import EventError, EventTooLargeError, HeadgateError, InvalidInputError, TooLargeError
 from headgate_api.event.model import Event
 from headgate_api.event.names import full_name, namespace_of, path_of
 from headgate_api.rpc.cloudevents_pb2 import CloudEvent

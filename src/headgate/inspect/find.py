@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import pyarrow as pa
 
-from headgate.deadletters.opaque_ids import OpaqueIds
 from headgate.delivery.journal import JournalEntry
 from headgate.event.arrow import StoredEvent
 from headgate.event.hops import hops_of, root_of
@@ -25,6 +24,9 @@ from headgate.outbox.shards import dispatcher_of
 from headgate_api.event import rfc3339
 from headgate_api.event.names import namespace_of
 from headgate_api.limits import WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
+
+if TYPE_CHECKING:
+    from headgate.deadletters.own import OpaqueIds  # heavy, and only its type is needed
 
 
 def time_text(time_us: int) -> str:

@@ -15,8 +15,8 @@ from headgate.inspect.why import DELIVERED, AttemptSummary, BrokerExplanation, E
 from headgate_api import positions
 from headgate_api.event.json_format import encode_event
 from headgate_api.event.names import path_of
-from headgate_api.event.status import status_text
 from headgate_api.objects.kinds import JsonObject
+from headgate_api.plain_words import status_text
 
 _ORIGINS = {
     Origin.DELIVERY: "attempt {attempt}",

@@ -60,9 +60,9 @@ from headgate.objects.kinds.status import identity_of
 from headgate.objects.store.store import Store
 from headgate_api.event import rfc3339
 from headgate_api.event.names import full_name, path_of
-from headgate_api.event.status import status_text
 from headgate_api.limits import TREE_BYTES_MAX, TREE_EVENTS_MAX, TREE_SECONDS_MAX
 from headgate_api.objects.kinds import Broker, Condition, Kind, Object, ObjectKey, Trigger
+from headgate_api.plain_words import status_text
 
 
 class EventFate(StrEnum):

@@ -18,15 +18,11 @@ except ImportError as error:
     ) from error
 
 from headgate.match.requirements import connector_jar
-from headgate.spark.errors import (
-    ConnectorMissingError,
-    EventColumnsError,
-    EventsAddressError,
-    EventsUnreachableError,
-    FiltersRefusedError,
-)
-from headgate.spark.matching import match
+from headgate.spark.columns import EventColumnsError
+from headgate.spark.connector import ConnectorMissingError
+from headgate.spark.matching import FiltersRefusedError, match
 from headgate.spark.reading import read_events
+from headgate.spark.topic_events import EventsAddressError, EventsUnreachableError
 
 __all__ = [
     "ConnectorMissingError",

@@ -14,11 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its stubs leave them out
 from pyspark.sql.types import BinaryType, ByteType, DataType, LongType, MapType, StringType, StructType, TimestampType
 
-from headgate.spark.errors import EventColumnsError
+from headgate_api.errors import EventError, InvalidInputError
 from headgate_api.event import json_text, rfc3339
 from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, REQUIRED_ATTRIBUTES, make_event
 from headgate_api.event.data import kind_of
-from headgate_api.event.errors import EventError
 from headgate_api.event.model import DataKind, Event
 
 _TEXT: Final = (StringType,)
@@ -51,6 +50,12 @@ _NAMES: Final[Mapping[type[DataType], str]] = {
 READ: Final = (*CONTEXT_ATTRIBUTES, "extensions", "data_kind", "data", "time_us", "append_time_us")
 """Columns that the match reads, in the form of the log."""
 _ADMITTED: Final = "admitted"
+
+
+class EventColumnsError(InvalidInputError):
+    """A DataFrame lacks a column that events or filters need, or has it in another type."""
+
+    code = "spark-columns"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from headgate.match.requirements import connector_jar
 from headgate.match.session import FUNCTIONS_SETTING, FUNCTIONS_VALUE
-from headgate.spark.errors import ConnectorMissingError
+from headgate_api.errors import HeadgateError
 from headgate_api.limits import SPARK_ARROW_BATCH_BYTES_MAX
 
 _PYTHON_DEFAULT: Final = "python3"
@@ -20,6 +20,12 @@ _HINT: Final = (
     "start Spark with the jar: SparkSession.builder.config('spark.jars', headgate.spark.connector_jar()), "
     "or spark-submit --jars"
 )
+
+
+class ConnectorMissingError(HeadgateError):
+    """The Spark session was started without a jar that is needed."""
+
+    code = "spark-connector-missing"
 
 
 def use_connector(spark: SparkSession) -> None:

@@ -22,9 +22,9 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.compile.request import filter_of
 from headgate.match.dataframe import match_events
 from headgate.match.table import MatchTable, build_table
-from headgate.spark.columns import READ, EventRows, event_rows
+from headgate.spark.columns import READ, EventColumnsError, EventRows, event_rows
 from headgate.spark.connector import bound_batches, use_connector, use_own_python
-from headgate.spark.errors import EventColumnsError, FiltersRefusedError
+from headgate_api.errors import InvalidInputError
 from headgate_api.event.attributes import CONTEXT_ATTRIBUTES
 from headgate_api.event.json_text import allow_deep_json
 from headgate_api.limits import SPARK_FILTERS_MAX, SPARK_REFUSALS_SHOWN
@@ -35,6 +35,12 @@ Filters = DataFrame | Mapping[str, str | Mapping[str, object]]
 """By id CEL text, or an object as in `spec.filter`, or its JSON; as a DataFrame the columns FILTER_COLUMNS, STRING."""
 
 FILTER_COLUMNS: Final = ("filter_id", "filter")
+
+
+class FiltersRefusedError(InvalidInputError):
+    """Filters do not compile, or cannot be told apart."""
+
+    code = "spark-filters"
 
 
 @dataclass(frozen=True, slots=True)

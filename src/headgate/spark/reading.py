@@ -21,9 +21,8 @@ from headgate.objects.views.object_reader import NoDataDirectoryError, ObjectRea
 from headgate.scan.chunks import ChunkLog
 from headgate.scan.source import EARLIEST, ReadableLog, start_offsets
 from headgate.spark.connector import use_connector
-from headgate.spark.errors import EventsAddressError
 from headgate.spark.matching import ADDED, MATCH, match
-from headgate.spark.topic_events import Wanted, kafka_address, topic_events
+from headgate.spark.topic_events import EventsAddressError, Wanted, kafka_address, topic_events
 from headgate_api.event.names import full_name
 
 _ONE: Final = "filter"

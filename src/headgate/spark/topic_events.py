@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from headgate.log.directory import OnCorrupt
 from headgate.match.kafka_columns import log_columns
 from headgate.scan.source import EARLIEST, NEXT
-from headgate.spark.connector import load_class
-from headgate.spark.errors import ConnectorMissingError, EventsAddressError, EventsUnreachableError
+from headgate.spark.connector import ConnectorMissingError, load_class
 from headgate_api import positions
+from headgate_api.errors import InvalidInputError, UnavailableError
 from headgate_api.event import rfc3339
 from headgate_api.limits import SPARK_KAFKA_ANSWER_S_MAX
 from headgate_api.positions import PositionError
@@ -36,6 +36,18 @@ _ADDRESS: Final = re.compile(r"kafka://(?P<brokers>[^/?#]*)/?(\?(?P<query>[^#]*)
 """Not `urlsplit`: it takes a list of hosts for one, and since its fix of 2023 refuses one with IPv6 in brackets."""
 _HOST_AND_PORT: Final = re.compile(r"(?:[^\s,:\[\]@]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}")
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{0,100}")
+
+
+class EventsAddressError(InvalidInputError):
+    """The address is none from which events can be read."""
+
+    code = "spark-address"
+
+
+class EventsUnreachableError(UnavailableError):
+    """Kafka, which holds the events, does not answer or does not let us in."""
+
+    code = "spark-kafka-unreachable"
 
 
 @dataclass(frozen=True, slots=True)

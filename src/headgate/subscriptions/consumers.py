@@ -86,7 +86,7 @@ class Leases:
         saved = self._saved
         if rules.type == "shared":
             return True
-        if rules.type == "keyShared":
+        if rules.shares_keys:
             self._share(consumer, now_us, now_us + int(rules.ack_timeout_s * _US))
             return True
         if saved.consumer is not None and saved.consumer != consumer and now_us < saved.lease_us:
@@ -166,7 +166,7 @@ class Leases:
 
     def turn_of(self, consumer: str, now_us: int, rules: PullRules) -> Turn:
         """What a consumer may be handed now: the events that are due, and of those to come the ones that it `takes`."""
-        if rules.type == "keyShared":
+        if rules.shares_keys:
             return KeyTurn(self, consumer, now_us, rules)
         return Turn([event for event in self if event.due_us <= now_us and not _is_exhausted(event, rules)])
 

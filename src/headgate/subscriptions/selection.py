@@ -87,7 +87,7 @@ async def _read_history(state: SubscriptionState, count_max: int) -> list[Unacke
         UnackedEvent(history_position(partition, one.offset), partition, one.offset, one.stored_us)
         for one in page.found
     ]
-    if state.rules.type == "keyShared":
+    if state.rules.shares_keys:
         for unacked in found:
             event = await load_or_none(state.resources.events, unacked.partition, unacked.offset)
             unacked.key = key_hash(event.key) if event is not None else 0
@@ -221,7 +221,7 @@ def _accepted(
         cursor.counters.rejected += result != "error"
         return None
     unacked = UnackedEvent(row.position, row.partition, row.offset, event.append_time_us)
-    if state.rules.type == "keyShared":
+    if state.rules.shares_keys:
         unacked.key = key_hash(event.key)
     cursor.leases.add(unacked)
     if due_us := _too_early(state, event):

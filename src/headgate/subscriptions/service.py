@@ -183,7 +183,7 @@ class Subscriptions:
             for unacked, _ in chosen:
                 cursor.leases.hand_out(unacked, consumer, now_us, state.rules)
             self._registry.changed(state)
-            if state.rules.type == "keyShared" and cursor.progress != progress:
+            if state.rules.shares_keys and cursor.progress != progress:
                 state.wake()  # some of what was read may be for others
             events = [
                 LeasedEvent(cursor.leases.id_of(one), one.deliveries, one.partition, one.offset, event)
@@ -207,7 +207,7 @@ class Subscriptions:
     def keep(self, name: str, consumer: str) -> float:
         """A consumer is there: it keeps its lease, if it has it. Returns after how many seconds to call this again."""
         state = self._registry.get(name)
-        if state.rules.type == "keyShared" or state.cursor.leases.consumer == consumer:
+        if state.rules.shares_keys or state.cursor.leases.consumer == consumer:
             state.cursor.leases.admit(consumer, state.rules, self._clock_us())
         return _poll_s(state)
 

@@ -8,8 +8,8 @@ from functools import lru_cache, wraps
 from typing import Final, NoReturn, TypeVar
 
 from headgate_api import limits
+from headgate_api.errors import EventError
 from headgate_api.event import rfc3339
-from headgate_api.event.errors import EventError
 from headgate_api.event.model import DataKind, Event, ExtensionValue
 
 REQUIRED_ATTRIBUTES: Final = frozenset({"specversion", "id", "source", "type"})

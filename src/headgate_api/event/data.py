@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from headgate_api.errors import EventError, EventTooLargeError
 from headgate_api.event import json_text
 from headgate_api.event.attributes import is_json
-from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.model import DataKind
 
 

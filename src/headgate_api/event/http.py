@@ -12,9 +12,9 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
+from headgate_api.errors import EventError, EventFormatError, EventTooLargeError
 from headgate_api.event.attributes import make_event, media_type
 from headgate_api.event.data import decode_base64, kind_of, takes_base64
-from headgate_api.event.errors import EventError, EventFormatError, EventTooLargeError
 from headgate_api.event.json_format import decode_batch, decode_event
 from headgate_api.event.model import DataKind, Event, ExtensionValue
 from headgate_api.limits import EVENT_BYTES_MAX, HEADER_ATTRIBUTES_BYTES_MAX

@@ -11,10 +11,10 @@ import msgspec
 from msgspec.structs import astuple
 
 from headgate_api import limits
+from headgate_api.errors import EventError, EventTooLargeError
 from headgate_api.event import json_text
 from headgate_api.event.attributes import COMMON_TIME, OPTIONAL_ATTRIBUTES, is_json, is_source, make_event, media_type
 from headgate_api.event.data import decode_base64, decode_batch_data, decode_data, kind_of, takes_base64, too_complex
-from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.model import DataKind, Event, EventColumns
 
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode

@@ -18,10 +18,10 @@ import msgspec
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from headgate_api.errors import EventError, EventTooLargeError
 from headgate_api.event import json_text
 from headgate_api.event.attributes import is_json, make_event, media_type
 from headgate_api.event.data import decode_base64, kind_of, takes_base64
-from headgate_api.event.errors import EventError, EventTooLargeError
 from headgate_api.event.http import canonical
 from headgate_api.event.model import DataKind, Event, ExtensionValue
 from headgate_api.limits import ATTRIBUTE_NAME_CHARS_MAX, EVENT_BYTES_MAX, JSON_DEPTH_MAX, VALUES_CACHED_MAX

@@ -291,7 +291,7 @@ class NumberedWriter:
 class FencedProducing(Producing):
     """One stream of a producer; made by `FencedProducers.open`. `writer` and `commit` are None until `made` is set."""
 
-    admin: KafkaAdmin | None = None
+    admin: KafkaAdmin = field(kw_only=True)
     stream: int = field(default_factory=time.time_ns)
     writer: NumberedWriter | None = None
     commit: GroupCommit[EventRecords, int] | None = None
@@ -313,7 +313,6 @@ class FencedProducing(Producing):
 
         Comes behind the writer: it fences, and an earlier stream commits nothing from then on.
         """
-        assert self.admin is not None, "`FencedProducers` has given it"
         found = await asyncio.to_thread(read_numbers, self.admin, producer_name(self.broker, self.producer))
         self.newest.update({partition: number for partition, (number, _) in found.items()})
         largest = max((stream for _, stream in found.values()), default=0)

@@ -23,10 +23,9 @@ from headgate.event.kafka import (
 )
 from headgate.ingress.encode import Entries
 from headgate.log.errors import UnreadableEventsError
-from headgate_api.errors import TooLargeError
+from headgate_api.errors import EventError, TooLargeError
 from headgate_api.event import json_text, rfc3339
 from headgate_api.event.attributes import CONTEXT_ATTRIBUTES, make_event
-from headgate_api.event.errors import EventError
 from headgate_api.event.http import canonical
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import KAFKA_RECORD_BYTES_MAX

@@ -40,8 +40,7 @@ from headgate.log.writer import Encoded, Numbers
 from headgate.objects.kinds.specs import ServedBroker
 from headgate.objects.store.store import Store
 from headgate.objects.views.copies import EventPolicyCopy
-from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
-from headgate_api.event.errors import EventTooLargeError
+from headgate_api.errors import EventTooLargeError, HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.event.model import Event
 from headgate_api.event.names import namespace_of
 from headgate_api.limits import (

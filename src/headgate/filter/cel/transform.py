@@ -28,8 +28,8 @@ from headgate.filter.cel.functions import data_at_hand
 from headgate.filter.cel.reads import reads_of
 from headgate.filter.cel.rewrite import resolve
 from headgate.filter.cel.unparse import unparse
+from headgate_api.errors import EventError
 from headgate_api.event.attributes import REQUIRED_ATTRIBUTES, is_name, make_event, media_type
-from headgate_api.event.errors import EventError
 from headgate_api.event.model import DataKind, Event
 from headgate_api.limits import EVENT_BYTES_MAX, FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX
 

@@ -11,7 +11,7 @@ import msgspec
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.plan import ConstantKind, Form, Op, Root
 from headgate.filter.tools.algebra import Domain, Meaning, Row, Value, holds_of
-from headgate_api.event.errors import EventError
+from headgate_api.errors import EventError
 from headgate_api.event.json_format import decode_event
 from headgate_api.event.model import Event
 from headgate_api.limits import ALGEBRA_ROW_PAIRS_MAX

@@ -35,7 +35,6 @@ from headgate.objects.kinds.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_M
 from headgate.objects.store.namespaces import Make, decode_namespace
 from headgate.objects.store.store import Store
 from headgate.objects.store.writes import difference
-from headgate_api.ages import age
 from headgate_api.event.names import NAMESPACE_DEFAULT
 from headgate_api.limits import SECRETS_READ_MAX
 from headgate_api.objects.bodies import media_type
@@ -47,6 +46,7 @@ from headgate_api.objects.errors import (
     ObjectNotFoundError,
 )
 from headgate_api.objects.kinds import JsonObject, Kind, Namespace
+from headgate_api.plain_words import age
 
 PATH: Final = "/api/v1/namespaces"
 _LATER: Final = (Kind.EVENT_POLICY, Kind.EVENT_TYPE, Kind.SECRET, Kind.RESOURCE_QUOTA, Kind.ROLE_BINDING, Kind.ROLE)

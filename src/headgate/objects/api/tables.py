@@ -10,7 +10,6 @@ import msgspec
 from headgate.objects.kinds.credentials import size_bytes
 from headgate.objects.kinds.specs import TYPE_DEFAULT
 from headgate.objects.kinds.status import ready_of
-from headgate_api.ages import age
 from headgate_api.objects.kinds import (
     Broker,
     ClusterRole,
@@ -27,6 +26,7 @@ from headgate_api.objects.kinds import (
     Secret,
     Trigger,
 )
+from headgate_api.plain_words import age
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -96,6 +96,11 @@ class PullRules:
     filter_id: str = ""
     max_deliveries: int | None = None
 
+    @property
+    def shares_keys(self) -> bool:
+        """Whether the events of a partition key go to one consumer at a time, in order."""
+        return self.type == "keyShared"
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

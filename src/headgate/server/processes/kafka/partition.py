@@ -31,8 +31,7 @@ from headgate.backend.kafka.outbox_walk import CheckpointedCursors, Checkpoints,
 from headgate.backend.kafka.partition_views import OutboxLookups, PartitionRecords
 from headgate.backend.kafka.runs import RunReports
 from headgate.backend.kafka.target_reports import PartitionReports
-from headgate.deadletters.opaque_ids import OpaqueIds
-from headgate.deadletters.own import opaque_ids
+from headgate.deadletters.own import OpaqueIds, opaque_ids
 from headgate.delivery.scheduler import Scheduler
 from headgate.objects.kinds.routing import Target
 from headgate.objects.store.store import Store

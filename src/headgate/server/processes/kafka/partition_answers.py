@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.user import User
 from headgate.backend.kafka.partition_views import OutboxLookups, PartitionRecords
-from headgate.deadletters.opaque_ids import OpaqueIds
+from headgate.deadletters.own import OpaqueIds
 from headgate.delivery.events import Events
 from headgate.delivery.verdicts import gives
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER

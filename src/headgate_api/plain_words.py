@@ -1,13 +1,27 @@
-"""How long ago something was, as kubectl writes it."""
+"""What people read: how long ago something was, as kubectl writes it, and what a status code of HTTP says."""
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Final
 
 from headgate_api.event import rfc3339
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
 _MICROS: Final = 1_000_000
+_NO_ANSWER: Final = {
+    "dns": "the name of the host was not resolved",
+    "refused": "the host refused the connection",
+    "certificate": "the certificate is not trusted",
+    "tls": "TLS found no agreement",
+    "connection": "there was no connection, or it broke off",
+    "timeout": "it did not come in time",
+    "protocol": "what came was not HTTP",
+    "url": "the request cannot be sent",
+    "policy": "the egress policy forbids the address",
+    "credentials": "what the request authenticates by is missing",
+    "handshake": "the receiver has not agreed to deliveries",
+}
 
 
 def age(timestamp: str, now_s: float) -> str:
@@ -33,3 +47,14 @@ def human_age(seconds: int) -> str:
             small = seconds % unit // rest if rest else 0
             return f"{seconds // unit}{name}{small}{rest_name}" if small else f"{seconds // unit}{name}"
     return f"{seconds // _YEAR}y"
+
+
+def status_text(status: int, reason: str = "", detail: str = "") -> str:
+    """A status and its phrase: `404 Not Found`; for 0 that there is no answer, and why, where that is known."""
+    if not status:
+        why = [words for words in (_NO_ANSWER.get(reason, ""), detail) if words]
+        return f"no answer ({': '.join(why)})" if why else "no answer"
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
