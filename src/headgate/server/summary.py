@@ -129,9 +129,8 @@ class SummaryApi:
         parts: Callable[[], Iterable[PartView]],
         dispatchers: DispatcherReach,
         history: NumbersHistory,
-        letters: Sequence[Path] = (),
-        clock_s: Callable[[], float] = time.time,
-        authorizer: Authorizer = _OPEN,
+        letters: Sequence[Path],
+        authorizer: Authorizer,
     ) -> None:
         self._store = store
         self._parts = parts
@@ -139,7 +138,6 @@ class SummaryApi:
         self._history = history
         self._authorizer = authorizer
         self._letters = letters
-        self._clock_s = clock_s
 
     def routes(self) -> Iterator[Route]:
         yield Route(target_stats.SUMMARY, self._summary, methods=["GET"])
@@ -158,7 +156,7 @@ class SummaryApi:
         objects = self._store.attention.counts(namespace)
         view = SummaryView(
             namespace=namespace or "",
-            time=_shown(self._clock_s()),
+            time=_shown(time.time()),
             ready=all(part.ready for part in parts),
             parts=parts if namespace is None else [PartView(part.name, part.ready) for part in parts],
             backlog=backlog,
