@@ -49,7 +49,6 @@ from headgate.server.processes.shard_deliveries import (
     DeliveryMeans,
     DeliveryOptions,
     RoutingCache,
-    RoutingStore,
     SenderIdentity,
     ShardDeliveries,
     ShardState,
@@ -155,7 +154,7 @@ class DispatcherOptions(DeliveryOptions):
     `retention` trims the outbox; `pause` waits between two looks at the routing.
     """
 
-    store: RoutingStore
+    store: Store
     reports: TargetReports
     on_corrupt: OnCorrupt
     shard: Shard = WHOLE

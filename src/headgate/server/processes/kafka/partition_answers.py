@@ -24,11 +24,11 @@ from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.inspect.find import told_below
 from headgate.objects.api.http import ERROR_HANDLERS, JSON
 from headgate.objects.api.queries import user_of
+from headgate.objects.store.store import Store
 from headgate.observe.logs import Recurring
 from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
 from headgate.server.peers.local_http import PartUnavailableError
 from headgate.server.peers.partition_owners import PARTITION, PLACE, PartitionElsewhereError, partition_path
-from headgate.server.processes.shard_deliveries import RoutingStore
 from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
 from headgate.subscriptions.service import Subscriptions
@@ -54,7 +54,7 @@ class PartitionRecordsApi:
         records: PartitionRecords,
         lookups: OutboxLookups,
         events: Events,
-        store: RoutingStore,
+        store: Store,
         ids_below: Callable[[User], OpaqueIds | None] = lambda _: None,
     ) -> None:
         self._records = records
