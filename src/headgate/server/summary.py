@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.auth.authorizer import AlwaysAllow, Authorizer
+from headgate.auth.authorizer import OPEN, Authorizer
 from headgate.auth.routes import READ, SUBSCRIBE
 from headgate.auth.user import User
 from headgate.deadletters.store import DeadLetterCount
@@ -45,7 +45,6 @@ from headgate_api.objects.kinds import Broker, Condition, Kind, Object, ObjectKe
 
 _KEPT: Final = "kept"
 _READY: Final = "Ready"
-_OPEN: Final = AlwaysAllow()
 _log = structlog.get_logger(__name__)
 
 
@@ -272,7 +271,7 @@ class ObjectStatsApi:
         store: Store,
         counters: Callable[[Request], RemoteStats],
         history: NumbersHistory,
-        authorizer: Authorizer = _OPEN,
+        authorizer: Authorizer = OPEN,
     ) -> None:
         self._store = store
         self._counters = counters
