@@ -72,7 +72,8 @@ def list_(
     """
     namespace, trigger = split_name(trigger, namespace)
     query = _selection(trigger, reason, state, from_, to, filter_)
-    _print(_listed(server, _path(namespace), query, limit), "dead letters", _HEADS, _row, namespace, as_json=as_json)
+    items = _listed(server, _path("deadletters", namespace), query, limit)
+    _print(items, "dead letters", _HEADS, _row, namespace, as_json=as_json)
 
 
 @deadletters.command()
@@ -85,7 +86,7 @@ def show(
 
     Example: headgate deadletter show 17 -n shop
     """
-    typer.echo(json.dumps(request(server, "GET", _path(namespace, id_)), indent=2))
+    _show(server, _path("deadletters", namespace, id_))
 
 
 @deadletters.command()
@@ -207,7 +208,7 @@ def _each_page(
     redrives = what[0] == "redrive"
     if ids:
         query["ids"] = ids
-    count, gone = _changed(server, _path(namespace, *what), query)
+    count, gone = _changed(server, _path("deadletters", namespace, *what), query)
     if as_json:
         typer.echo(json.dumps({"count": count, "gone": gone} if redrives else {"count": count}))
     else:
@@ -246,8 +247,12 @@ def _row(item: dict[str, Any]) -> list[str]:
     return [*first, since, *(str(item[name]) for name in last), f"{item['eventSource']} {item['eventId']}"]
 
 
-def _path(namespace: str, *names: object) -> str:
-    return api_path(OWN_API_VERSION, namespace, "deadletters", *names)
+def _show(server: str, path: str) -> None:
+    typer.echo(json.dumps(request(server, "GET", path), indent=2))
+
+
+def _path(plural: str, namespace: str, *names: object) -> str:
+    return api_path(OWN_API_VERSION, namespace, plural, *names)
 
 
 # --- pending events --------------------------------------------------------------------------------
@@ -296,7 +301,7 @@ def list_pending(
     """  # noqa: D301 - click reads \b as "keep these lines"
     namespace, trigger = split_name(trigger, namespace)
     query = _pending_selection(trigger, event, source, from_, to, filter_)
-    items = _listed(server, _pending_path(namespace), query, limit)
+    items = _listed(server, _path("pending", namespace), query, limit)
     _print(items, "pending events", _PENDING_HEADS, _pending_row, namespace, as_json=as_json)
 
 
@@ -310,7 +315,7 @@ def show_pending(
 
     Example: headgate pending show 17 -n shop
     """
-    typer.echo(json.dumps(request(server, "GET", _pending_path(namespace, id_)), indent=2))
+    _show(server, _path("pending", namespace, id_))
 
 
 @pending.command("cancel")
@@ -336,7 +341,7 @@ def cancel_pending(
     namespace, trigger = split_name(trigger, namespace)
     query = _pending_selection(trigger, event, source, from_, to, filter_)
     is_narrow = bool(ids or query)
-    count, _ = _changed(server, _pending_path(namespace, "cancel"), query | ({"ids": ids} if ids else {}))
+    count, _ = _changed(server, _path("pending", namespace, "cancel"), query | ({"ids": ids} if ids else {}))
     if as_json:
         typer.echo(json.dumps({"count": count}))
     else:
@@ -354,10 +359,6 @@ def _pending_selection(trigger: str, event: str, source: str, from_: str, to: st
 def _pending_row(item: dict[str, Any]) -> list[str]:
     said = [str(item[name]) for name in ("id", "trigger", "due", "attempts", "eventType")]
     return [*said, f"{item['eventSource']} {item['eventId']}"]
-
-
-def _pending_path(namespace: str, *names: object) -> str:
-    return api_path(OWN_API_VERSION, namespace, "pending", *names)
 
 
 # --- replays ---------------------------------------------------------------------------------------
@@ -416,7 +417,7 @@ def replay(
         namespace, aim = place, {"trigger": target}
     span = {"from": time_text(from_), "to": time_text(to)}
     body = {"broker": broker, **aim, **span, "filter": filter_value(filter_), "rate": rate}
-    made = request(server, "POST", _replay_path(namespace), body=body | {"dryRun": dry_run})
+    made = request(server, "POST", _path("replays", namespace), body=body | {"dryRun": dry_run})
     if dry_run:
         made = _ended(server, namespace, made["id"])
     if as_json:
@@ -437,7 +438,7 @@ def list_replays(
 
     Example: headgate replay list -n shop
     """
-    items = request(server, "GET", _replay_path(namespace))["items"]
+    items = request(server, "GET", _path("replays", namespace))["items"]
     _print(items, "replays", _REPLAY_HEADS, _replay_row, namespace, as_json=as_json)
 
 
@@ -447,7 +448,7 @@ def show_replay(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Serve
 
     Example: headgate replay show 3 -n shop
     """
-    typer.echo(json.dumps(request(server, "GET", _replay_path(namespace, id_)), indent=2))
+    _show(server, _path("replays", namespace, id_))
 
 
 @replays.command()
@@ -456,14 +457,14 @@ def cancel(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = S
 
     Example: headgate replay cancel 3 -n shop
     """
-    done = request(server, "POST", _replay_path(namespace, id_, "cancel"))
+    done = request(server, "POST", _path("replays", namespace, id_, "cancel"))
     typer.echo(f"replay {id_} {'is cancelled' if done['cancelled'] else 'had ended'}")
 
 
 def _ended(server: str, namespace: str, id_: int) -> Any:  # noqa: ANN401 - JSON
     """A replay once it has ended; Ctrl-C ends it."""
     try:
-        while (found := request(server, "GET", _replay_path(namespace, id_)))["state"] == "running":
+        while (found := request(server, "GET", _path("replays", namespace, id_)))["state"] == "running":
             is_told = "eventsTotal" in found
             done = (
                 f"searched {found['eventsPassed']:,} of {found['eventsTotal']:,}"
@@ -473,7 +474,7 @@ def _ended(server: str, namespace: str, id_: int) -> Any:  # noqa: ANN401 - JSON
             typer.echo(f"{done} events", err=True)
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
-        request(server, "POST", _replay_path(namespace, id_, "cancel"))
+        request(server, "POST", _path("replays", namespace, id_, "cancel"))
         raise
     if found["state"] != "done":
         raise InvalidInputError(f"the dry run has {found['state']}: {found['problem']}")
@@ -485,7 +486,3 @@ def _replay_row(item: dict[str, Any]) -> list[str]:
     target = item["trigger"] or item["url"]
     numbers = (str(item.get(name, "-")) for name in fields)
     return [*(str(item[name]) for name in ("id", "state", "broker")), target, *numbers]
-
-
-def _replay_path(namespace: str, *names: object) -> str:
-    return api_path(OWN_API_VERSION, namespace, "replays", *names)

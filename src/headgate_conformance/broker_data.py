@@ -25,7 +25,7 @@ from headgate_conformance.broker_context import (
     expect,
     in_turn,
 )
-from headgate_conformance.broker_routing import reply_to
+from headgate_conformance.broker_routing import with_receipt
 
 _EVENT: Final = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/c", "ce-type": "t"}
 _STRUCTURED: Final = {"content-type": "application/cloudevents+json"}
@@ -268,7 +268,7 @@ def _malformed_reply(context: CheckContext) -> str:
 
 def _reply_not_accepted(context: CheckContext) -> str:
     url = context.broker()
-    respond = in_turn(answer(200, ce_specversion="1.0", ce_id="r"), reply_to("order", "r", "receipt"))
+    respond = in_turn(answer(200, ce_specversion="1.0", ce_id="r"), with_receipt())
     rules, orders = FAST | {"retry": 3}, {"attributes": {"type": "order"}}
     replier = context.subscriber("replier", respond, delivery=rules, filter=orders)
     other = context.subscriber("other", filter={"attributes": {"type": "receipt"}})
@@ -325,7 +325,7 @@ def _numbers(context: CheckContext) -> str:
 
 def _traces(context: CheckContext) -> str:
     url = context.broker()
-    good = reply_to("order", "r", "receipt")
+    good = with_receipt()
 
     def respond(delivery: ReceivedRequest) -> Answered:
         status, body, headers = good(delivery)

@@ -30,13 +30,13 @@ _REST_S_MIN: Final = 8.0
 """How long nothing comes back from a loop that has ended; a step on a busy machine may take seconds."""
 
 
-def reply_to(type_: str, event_id: str, reply_type: str, body: bytes = b"{}") -> Respond:
-    """A subscriber that answers events of a type with an event, and takes all others."""
+def with_receipt(body: bytes = b"{}") -> Respond:
+    """A subscriber that answers events of the type `order` with the `receipt` r, and takes all others."""
 
     def respond(delivery: ReceivedRequest) -> Answered:
-        if delivery.attribute("type") != type_:
+        if delivery.attribute("type") != "order":
             return 202, b"", {}
-        headers = {"ce-specversion": "1.0", "ce-id": event_id, "ce-source": "/reply", "ce-type": reply_type}
+        headers = {"ce-specversion": "1.0", "ce-id": "r", "ce-source": "/reply", "ce-type": "receipt"}
         return 200, body, headers | {"content-type": "application/json"}
 
     return respond
@@ -102,7 +102,7 @@ def _data_unchanged(context: CheckContext) -> str:
 
 def _replies(context: CheckContext) -> str:
     url = context.broker()
-    replier = context.subscriber("replier", reply_to("order", "r", "receipt"))
+    replier = context.subscriber("replier", with_receipt())
     other = context.subscriber("other", filter={"attributes": {"type": "receipt"}})
     context.all_ready()
     context.publish(url, "o", "order")
@@ -121,7 +121,7 @@ def _reply_not_stored(context: CheckContext) -> str:
         status = 0  # broken off: not stored either
     if 200 <= status < 300:
         raise SkippedError("the broker takes events of 8 MiB: there is no reply that it cannot store")
-    inbox = context.inbox("t", reply_to("order", "r", "receipt", huge))
+    inbox = context.inbox("t", with_receipt(huge))
     context.trigger("t", inbox, delivery=FAST | {"retry": 2}, filter={"attributes": {"type": "order"}})
     context.publish(url, "o", "order")
     context.arrive(inbox, "o", "o", "o")
@@ -175,7 +175,7 @@ def _dead_letters(context: CheckContext) -> str:
         "hesitant", failing, wait=False, delivery=FAST | {"retry": 2, "deadLetterSink": {"uri": hesitant.url}}
     )
     dropped = context.subscriber("dropped", answer(500), delivery=ONCE)
-    context.subscriber("replier", reply_to("order", "r", "receipt"), filter={"attributes": {"type": "order"}})
+    context.subscriber("replier", with_receipt(), filter={"attributes": {"type": "order"}})
     context.all_ready()
     context.publish(url, "o", "order", {"n": 1})
     context.arrive(sink, "o", "r", what="the dead-letter sink")

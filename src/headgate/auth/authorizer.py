@@ -30,7 +30,7 @@ _log = structlog.get_logger("headgate.auth")
 _REFUSED: Final = AccessDecision(False)
 _SUPERUSER: Final = AccessDecision(True, f'the user is in the group "{SUPERUSERS}"')
 _HEALTH: Final = AccessDecision(True, "whether the server works is told to everybody")
-_OPEN: Final = AccessDecision(True, "this server has no authorization")
+_ALLOWED: Final = AccessDecision(True, "this server has no authorization")
 
 
 class Authorizer(Protocol):
@@ -58,7 +58,7 @@ class AlwaysAllow:
     """Everybody may do everything: no method of authentication is configured."""
 
     def allowed(self, user: User, wanted: Attributes) -> AccessDecision:
-        return _OPEN
+        return _ALLOWED
 
     def rules_of(self, user: User, namespace: str) -> tuple[AccessRule, ...]:
         return EVERYTHING
@@ -68,6 +68,9 @@ class AlwaysAllow:
 
     def has_ceilings(self, user: User, namespace: str) -> bool:
         return False
+
+
+OPEN: Final = AlwaysAllow()
 
 
 class SubjectKind(StrEnum):

@@ -44,7 +44,7 @@ from headgate.observe.logs import tell_failure
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.writer import WhenDurable, always_durable
 from headgate.storage.commit import Committer
-from headgate.storage.threads import Threads
+from headgate.storage.threads import Threads, cancel_all
 from headgate_api import limits
 from headgate_api.event.names import path_of
 
@@ -145,9 +145,7 @@ class DeadLetters:
     async def close(self) -> None:
         """Send nothing more, write what is known; dead letters under way are sent again by the next process."""
         tasks = [*self._tasks] if self._sender is None else [self._sender, *self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
         try:
             await self._writer.close()
         finally:

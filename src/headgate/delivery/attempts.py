@@ -25,6 +25,7 @@ from headgate.event.hops import hops_of
 from headgate.objects.kinds.routing import Target
 from headgate.observe import metrics
 from headgate.observe.logs import tell_failure
+from headgate.storage.threads import cancel_all
 from headgate_api import limits
 
 _REFUSALS: Final = {"error": (CODE_FILTER_ERROR, "filter-error"), "expired": (0, "expired")}
@@ -129,10 +130,7 @@ class Attempts:
         self.permits.close()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=deadline_s)
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
 
     # --- which deliveries go out next -----------------------------------------------------------------
 

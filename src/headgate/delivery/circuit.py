@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -13,6 +12,7 @@ import structlog
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import CREDENTIALS, HANDSHAKE, UNSENT, Clocks, Fate, Outcome, judge
 from headgate.objects.kinds.routing import Target
+from headgate.objects.store.writes import kube_time
 from headgate_api import limits
 
 _NOBODY: Final = frozenset({502, 503, 504})
@@ -221,7 +221,7 @@ class SubscriberHealth:
         return words + outcome.why
 
     def _time_text(self, ago_s: float) -> str:
-        return datetime.fromtimestamp(round(self._clocks.now_us() / 1e6 - ago_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return kube_time(round(self._clocks.now_us() / 1e6 - ago_s))
 
     def _tell(self, subscriber: Subscriber, trouble: str) -> None:
         if trouble == subscriber.trouble:

@@ -25,6 +25,7 @@ from headgate.delivery.retry import CREDENTIALS, Outcome
 from headgate.objects.kinds.credentials import ClientTls, CredentialsError
 from headgate.objects.kinds.egress import Address, Endpoint, UrlPolicy, UrlRefusedError
 from headgate.shares import FairThreads
+from headgate.storage.threads import cancel_all
 from headgate_api import limits
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -98,9 +99,7 @@ class Routes:
         return task.result()
 
     async def close(self) -> None:
-        for task in self._finding.values():
-            task.cancel()
-        await asyncio.gather(*self._finding.values(), return_exceptions=True)
+        await cancel_all(self._finding.values())
         self._threads.give_up()
 
     # --- inside ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.auth.authorizer import AlwaysAllow, Authorizer, check
+from headgate.auth.authorizer import OPEN, Authorizer, check
 from headgate.auth.routes import CATALOGUE as CATALOGUE_RIGHT
 from headgate.auth.routes import EVENTING, READ
 from headgate.auth.rules import Attributes
@@ -47,7 +47,6 @@ from headgate_api.objects.kinds import API_VERSION, OWN_API_VERSION, JsonObject,
 from headgate_api.positions import PositionError
 
 _T = TypeVar("_T")
-_OPEN: Final = AlwaysAllow()
 _BROKER: Final = Attributes("get", EVENTING, "brokers")
 _OFFSET_MAX: Final = (1 << 63) - 1
 _DIGITS_MAX: Final = 19
@@ -72,7 +71,7 @@ class InspectApi:
         store: Store,
         catalogues: Catalogues,
         *,
-        authorizer: Authorizer = _OPEN,
+        authorizer: Authorizer = OPEN,
         log: LogDirectory | None = None,
     ) -> None:
         self._records = records

@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.auth.authorizer import AlwaysAllow, Authorizer
+from headgate.auth.authorizer import OPEN, Authorizer
 from headgate.auth.routes import READ
 from headgate.filter.compile.request import condition
 from headgate.filter.tools.ceiling import joined
 from headgate.objects.api.http import JSON, decoded_as, json_response, read_body, while_connected
-from headgate.objects.api.queries import user_of
+from headgate.objects.api.queries import path_named, user_of
 from headgate.objects.kinds.specs import ServedBroker
 from headgate.objects.store.store import Store
 from headgate.objects.views.object_reader import ObjectReader
@@ -44,7 +44,6 @@ _SAME: Final = frozenset(CountPage.__struct_fields__).intersection(BacktestPage.
 """What a page of counts and its answer call the same."""
 _OF_THE_LOG: Final = ("errors", "chunks_read", "chunks_skipped")
 """What a page of counts tells of events that the filter does not take."""
-_OPEN: Final = AlwaysAllow()
 _NEXT_HINT: Final = "give back what the server gave as next"
 _PATH: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/brokers/{{name}}/backtest"
 _CLIENT_GONE: Final = 499  # nobody sees it
@@ -75,7 +74,7 @@ class Backtests:
     """Answers requests."""
 
     def __init__(
-        self, store: Store | ObjectReader, log: ReadableLog, counter: Scanner, *, authorizer: Authorizer = _OPEN
+        self, store: Store | ObjectReader, log: ReadableLog, counter: Scanner, *, authorizer: Authorizer = OPEN
     ) -> None:
         self._authorizer = authorizer
         self._store = store
@@ -89,7 +88,7 @@ class Backtests:
     async def _handle(self, request: Request) -> Response:
         body = await read_body(request, frozenset({JSON, ""}))
         wanted = await decoded_as(request, body, BacktestRequest, "the request")
-        broker = f"{request.path_params['namespace']}/{request.path_params['name']}"
+        broker = path_named(request)
         user = user_of(request)
         ceiling = self._authorizer.ceiling(user, READ.on(broker))
         page = await while_connected(request.receive, self.page(broker, wanted, user.name, ceiling))

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 import structlog
 
-from headgate.log.writer import Encoded
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe.metrics import CHUNK_RECORDS
 from headgate.outbox.link_format import Row
 from headgate.outbox.takeover import Accepted
@@ -56,17 +56,6 @@ async def until_durable(when_durable: WhenDurable, position: int) -> None:
     durable = asyncio.Event()
     when_durable(position, durable.set)
     await durable.wait()
-
-
-class ChunkWriter(Protocol):
-    """What the outbox needs of `log.writer.PartitionWriter`."""
-
-    @property
-    def next_offset(self) -> int:
-        """Offset that the next record gets."""
-
-    def append(self, chunk: Encoded) -> int:
-        """Write one chunk durably; returns the offset of its first record. Raises UnavailableError, nothing stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +157,10 @@ class Outbox:
     """
 
     def __init__(
-        self, writer: ChunkWriter, on_chunk: Callable[[OutboxChunk], None], on_room: Callable[[], None] = lambda: None
+        self,
+        writer: PartitionWriter,
+        on_chunk: Callable[[OutboxChunk], None],
+        on_room: Callable[[], None] = lambda: None,
     ) -> None:
         self._writer = writer
         self._on_chunk = on_chunk

@@ -38,7 +38,7 @@ from headgate.outbox.shards import WHOLE, Shard
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 from headgate.storage.commit import Committer
-from headgate.storage.threads import Threads
+from headgate.storage.threads import Threads, cancel_all
 from headgate_api import limits
 from headgate_api.errors import HeadgateError, NotFoundError, UnavailableError
 from headgate_api.event.names import path_of
@@ -121,10 +121,7 @@ class Replaying:
                 self._adjust(await self._stored(self._store.running, limits.REPLAYS_RUNNING_MAX))
                 await self._changed.wait()
         finally:
-            tasks = list(self._tasks.values())
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_all(self._tasks.values())
 
     def close(self) -> None:
         self._thread.close()

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from grpc import aio
 
 from headgate.rpc.wire import parsed
+from headgate.storage.threads import cancel_all
 from headgate_api.errors import HeadgateError
 from headgate_api.rpc import headgate_pb2 as pb
 from headgate_api.rpc.errors import ProtocolError, status
@@ -199,9 +200,7 @@ async def attended(main: Coroutine[Any, Any, None], *others: Coroutine[Any, Any,
             for task in done:
                 task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
 
 
 # --- credits --------------------------------------------------------------------------------------

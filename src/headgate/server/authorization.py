@@ -15,7 +15,7 @@ import grpc
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.audit import AuditEntry
-from headgate.auth.authorizer import NOTHING, AlwaysAllow, Authorizer, ForbiddenError
+from headgate.auth.authorizer import NOTHING, OPEN, AlwaysAllow, Authorizer, ForbiddenError
 from headgate.auth.context import ENTRY, USER, current_entry, current_user
 from headgate.auth.event_policies import DefaultMode, EventPolicyAuthority, PublishAuthorizer
 from headgate.auth.routes import (
@@ -42,7 +42,6 @@ from headgate_api.errors import HeadgateError
 from headgate_api.objects.kinds import Kind, ObjectKey
 from headgate_api.rpc.errors import status
 
-_OPEN: Final = AlwaysAllow()
 TargetCeiling = Callable[[ObjectKey], tuple[str, str] | None]
 """Of a trigger or subscription its broker and its ceiling, see `TargetTable.ceiling_of`; may block."""
 _HIDDEN: Final = "is not shown below a ceiling, and your right to events has one"
@@ -89,7 +88,7 @@ def rights_to_events(settings: Settings, store: Store) -> Grants | None:
 class Authorization:
     """What users may ask of a front."""
 
-    def __init__(self, authorizer: Authorizer = _OPEN, target_ceiling: TargetCeiling | None = None) -> None:
+    def __init__(self, authorizer: Authorizer = OPEN, target_ceiling: TargetCeiling | None = None) -> None:
         self._authorizer = authorizer
         self._ceilings = Ceilings(authorizer, target_ceiling)
 

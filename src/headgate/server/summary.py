@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.auth.authorizer import AlwaysAllow, Authorizer
+from headgate.auth.authorizer import OPEN, Authorizer
 from headgate.auth.routes import READ, SUBSCRIBE
 from headgate.auth.user import User
 from headgate.deadletters.store import DeadLetterCount
@@ -45,7 +45,6 @@ from headgate_api.objects.kinds import Broker, Condition, Kind, Object, ObjectKe
 
 _KEPT: Final = "kept"
 _READY: Final = "Ready"
-_OPEN: Final = AlwaysAllow()
 _log = structlog.get_logger(__name__)
 
 
@@ -129,9 +128,8 @@ class SummaryApi:
         parts: Callable[[], Iterable[PartView]],
         dispatchers: DispatcherReach,
         history: NumbersHistory,
-        letters: Sequence[Path] = (),
-        clock_s: Callable[[], float] = time.time,
-        authorizer: Authorizer = _OPEN,
+        letters: Sequence[Path],
+        authorizer: Authorizer,
     ) -> None:
         self._store = store
         self._parts = parts
@@ -139,7 +137,6 @@ class SummaryApi:
         self._history = history
         self._authorizer = authorizer
         self._letters = letters
-        self._clock_s = clock_s
 
     def routes(self) -> Iterator[Route]:
         yield Route(target_stats.SUMMARY, self._summary, methods=["GET"])
@@ -158,7 +155,7 @@ class SummaryApi:
         objects = self._store.attention.counts(namespace)
         view = SummaryView(
             namespace=namespace or "",
-            time=_shown(self._clock_s()),
+            time=_shown(time.time()),
             ready=all(part.ready for part in parts),
             parts=parts if namespace is None else [PartView(part.name, part.ready) for part in parts],
             backlog=backlog,
@@ -274,7 +271,7 @@ class ObjectStatsApi:
         store: Store,
         counters: Callable[[Request], RemoteStats],
         history: NumbersHistory,
-        authorizer: Authorizer = _OPEN,
+        authorizer: Authorizer = OPEN,
     ) -> None:
         self._store = store
         self._counters = counters

@@ -1,15 +1,26 @@
-"""Threads beside the event loop: the one that alone touches a file or a connection, or a few for what takes waiting."""
+"""Threads beside the event loop: the one that alone touches a file or a connection, or a few for what takes waiting.
+
+Also how tasks on the loop are ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancels tasks, and waits until they have ended, however that is."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Threads:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition
 from headgate.objects.api.http import decoded_as, in_thread, json_response, read_body
-from headgate.objects.api.queries import user_of
+from headgate.objects.api.queries import path_named, user_of
 from headgate.subscriptions.messages import AckResult, LeasedEvent, SeekGoal
 from headgate.subscriptions.registry import RunningSeek
 from headgate.subscriptions.service import Subscriptions
@@ -88,7 +88,7 @@ class SubscriptionsApi:
             raise InvalidInputError(f"max must be between 1 and {limits.PULL_EVENTS_MAX}")
         if not 0 <= body.wait <= limits.PULL_WAIT_S_MAX:
             raise InvalidInputError(f"wait must be between 0 and {limits.PULL_WAIT_S_MAX:.0f} seconds")
-        name, consumer = _name(request), body.consumer
+        name, consumer = path_named(request), body.consumer
         with self._subscriptions.consuming(name, consumer, user_of(request).name):
             pulled = await self._subscriptions.pull(
                 name, consumer, count_max=body.max, wait_s=body.wait, is_gone=request.is_disconnected
@@ -104,7 +104,7 @@ class SubscriptionsApi:
         if body.up_to and not body.consumer:
             hint = "give the consumer that the pull named, or ids, which need none"
             raise InvalidInputError("upTo needs consumer: only its events are acknowledged", hint=hint)
-        return _acked(await self._subscriptions.ack(_name(request), body.consumer, ids=body.ids, up_to=body.up_to))
+        return _acked(await self._subscriptions.ack(path_named(request), body.consumer, ids=body.ids, up_to=body.up_to))
 
     async def _nack(self, request: Request) -> Response:
         body = await _decoded(request, _NackRequest)
@@ -112,14 +112,14 @@ class SubscriptionsApi:
             raise InvalidInputError("ids is missing")
         _check_ids(body.ids)
         check_delay(body.delay)
-        return _acked(await self._subscriptions.nack(_name(request), body.ids, body.delay))
+        return _acked(await self._subscriptions.nack(path_named(request), body.ids, body.delay))
 
     async def _leave(self, request: Request) -> Response:
         body = await _decoded(request, _ConsumerRequest)
-        return json_response({"released": self._subscriptions.leave(_name(request), body.consumer)})
+        return json_response({"released": self._subscriptions.leave(path_named(request), body.consumer)})
 
     async def _seek(self, request: Request) -> Response:
-        name = _name(request)
+        name = path_named(request)
         if request.method == "DELETE":
             return json_response({"cancelled": self._subscriptions.cancel_seek(name)})
         if request.method == "GET":
@@ -133,13 +133,13 @@ class SubscriptionsApi:
     async def _analyze(self, request: Request) -> Response:
         body = await _decoded(request, _AnalyzeRequest)
         compiled = await in_thread(compile_filter, body.filter, body.filters)
-        return json_response(dataclasses.asdict(await self._subscriptions.analyze(_name(request), compiled.cel)))
+        return json_response(dataclasses.asdict(await self._subscriptions.analyze(path_named(request), compiled.cel)))
 
     async def _stats(self, request: Request) -> Response:
-        return json_response(await self._subscriptions.stats(_name(request)))
+        return json_response(await self._subscriptions.stats(path_named(request)))
 
     async def _consumers(self, request: Request) -> Response:
-        return json_response(self._subscriptions.consumers(_name(request)))
+        return json_response(self._subscriptions.consumers(path_named(request)))
 
 
 def check_consumer(name: str) -> None:
@@ -160,10 +160,6 @@ def _check_ids(ids: tuple[str, ...]) -> None:
             f"{len(ids)} ids are over {limits.SUBSCRIPTION_UNACKED_MAX} (SUBSCRIPTION_UNACKED_MAX)",
             hint="consumers of a subscription never have more: send several requests",
         )
-
-
-def _name(request: Request) -> str:
-    return f"{request.path_params['namespace']}/{request.path_params['name']}"
 
 
 async def _decoded(request: Request, type_: type[_RequestT]) -> _RequestT:

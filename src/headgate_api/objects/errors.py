@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from headgate_api.errors import ConflictError, HeadgateError, InvalidInputError, NotFoundError
-from headgate_api.limits import VALUE_CHARS_MAX
+from headgate_api.limits import RBAC_TEXT_CHARS_MAX, VALUE_CHARS_MAX
 from headgate_api.objects.kinds import Kind
 
 
@@ -53,12 +53,12 @@ def too_many(field: str, count: int, most: int, what: str = "items") -> Iterator
         yield invalid(field, count, f"must have at most {most} {what}")
 
 
-def not_named(field: str, name: str, detail: str, most: int) -> Iterator[Cause]:
+def not_named(field: str, name: str, detail: str) -> Iterator[Cause]:
     """A cause when a name is missing or too long."""
     if not name:
         yield required(field, detail)
-    elif len(name) > most:
-        yield invalid(field, "", f"has at most {most} characters")
+    elif len(name) > RBAC_TEXT_CHARS_MAX:
+        yield invalid(field, "", f"has at most {RBAC_TEXT_CHARS_MAX} characters")
 
 
 def shown(value: object) -> str:

@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 import structlog
@@ -39,7 +39,6 @@ from headgate_api.limits import (
 
 Forward = Callable[[int, Encoded], Awaitable[int | Sifted]]
 """Has the front that owns a partition store a chunk; UnavailableError when it is not known to be stored."""
-_T = TypeVar("_T")
 _LOOK_S: Final = 0.25
 """Between two looks whether a broker has a window."""
 _RETRY_S: Final = 1.0

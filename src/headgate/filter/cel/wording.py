@@ -81,7 +81,6 @@ _OF_OTHER_LANGUAGES: Final = {
     **dict.fromkeys(("any", "some"), "exists"),
     **dict.fromkeys(("strip",), "trim"),
 }
-_NO_ESCAPE: Final = re.compile(r"\\[^abfnrtv\\?\"'`xXuU0-7]")
 _CONSTANTS: Final = {
     **dict.fromkeys(("true", "yes"), "true"),
     **dict.fromkeys(("false", "no"), "false"),

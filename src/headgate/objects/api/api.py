@@ -89,7 +89,6 @@ class ControlApi:
         policy: UrlPolicy = _LOCAL,
         grants: Grants | None = None,
         *,
-        clock_s: Callable[[], float] = time.time,
         on_kafka: bool = False,
         seen: Callable[[ObjectKey, str], SeenNames] = nothing_seen,
     ) -> None:
@@ -98,7 +97,6 @@ class ControlApi:
         self.authorizer = self._grants.authorizer
         self._tried = TriedFilters(store, self.authorizer, seen)
         self._admission = Admission(store, policy, self._grants, on_kafka=on_kafka)
-        self._clock_s = clock_s
         self._feed = ChangeFeed(store)
         self._together = TogetherApi(self._admission, self._grants, self._tried)
         self._propagation = Propagation(store, self._feed)
@@ -128,7 +126,7 @@ class ControlApi:
             yield Route(f"/openapi/v3/{name}", _static(partial(openapi.document, name)), methods=["GET"])
         yield from ReviewApi(self._grants).routes()
         yield from SeenNamespacesApi(self._store, self._grants).routes()
-        yield from NamespaceApi(self._store, self._feed, self._clock_s).routes()
+        yield from NamespaceApi(self._store, self._feed).routes()
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])
         yield from self._propagation.routes()
@@ -173,7 +171,7 @@ class ControlApi:
             objects = (decode_stored(query.kind, body) for body in bodies)
             items: list[tables.Row] | list[tables.PartialObject]
             if form is Representation.TABLE:
-                items = [tables.row(obj, now_s=self._clock_s(), include=include) for obj in objects]
+                items = [tables.row(obj, now_s=time.time(), include=include) for obj in objects]
             else:
                 items = [tables.partial(obj.metadata) for obj in objects]
             return b",".join(map(msgspec.json.encode, items))
@@ -212,7 +210,7 @@ class ControlApi:
 
         async def stream() -> AsyncIterator[bytes]:
             with self._feed.joined(*place):
-                async for lines in watch(self._store, self._feed, query, clock_s=self._clock_s):
+                async for lines in watch(self._store, self._feed, query):
                     yield lines
 
         return StreamingResponse(stream(), media_type=JSON)
@@ -287,7 +285,7 @@ class ControlApi:
         match representation_of(request.headers.get("accept", "")):
             case Representation.TABLE:
                 include = include_object(request.query_params)
-                row = msgspec.json.encode(tables.row(obj, now_s=self._clock_s(), include=include))
+                row = msgspec.json.encode(tables.row(obj, now_s=time.time(), include=include))
                 body = tables.table(Kind(obj.kind), row, {"resourceVersion": obj.metadata.resource_version})
             case Representation.METADATA:
                 body = msgspec.json.encode(tables.partial(obj.metadata))

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from headgate.auth.authorizer import NOTHING, AlwaysAllow, Authorizer, ForbiddenError, check
+from headgate.auth.authorizer import NOTHING, OPEN, AlwaysAllow, Authorizer, ForbiddenError, check
 from headgate.auth.routes import PUBLISH, RBAC, READ, SUBSCRIBE
 from headgate.auth.rules import AccessRule, Attributes, uncovered
 from headgate.auth.user import User
@@ -56,7 +56,6 @@ _COUNTS_OF_BROKERS: Final = frozenset({STORED_BYTES, count_of(Kind.EVENT_TYPE)})
 """Resources of which a namespace uses more by the events of its brokers."""
 _SHOWN_MAX: Final = 20
 """Missing rights that a refusal names."""
-_OPEN: Final = AlwaysAllow()
 
 
 def seen_by(authorizer: Authorizer, user: User, obj: Object) -> Object:
@@ -109,7 +108,7 @@ class Grants:
         self,
         store: Store,
         policy: UrlPolicy,
-        authorizer: Authorizer = _OPEN,
+        authorizer: Authorizer = OPEN,
         refresh: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store

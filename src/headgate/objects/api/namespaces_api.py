@@ -62,11 +62,10 @@ _COLUMNS: Final = (
 class NamespaceApi:
     """The handlers."""
 
-    def __init__(self, store: Store, feed: ChangeFeed, clock_s: Callable[[], float]) -> None:
+    def __init__(self, store: Store, feed: ChangeFeed) -> None:
         self._store = store
         self._table = store.namespaces
         self._feed = feed
-        self._clock_s = clock_s
 
     def routes(self) -> Iterator[Route]:
         yield Route(PATH, self._list, methods=["GET"])
@@ -83,7 +82,7 @@ class NamespaceApi:
         found, version = await in_thread(self._table.all)
         found = tuple(filter(wanted, found))
         if representation_of(request.headers.get("accept", "")) is Representation.TABLE:
-            return json_response(_table(found, version, now_s=self._clock_s()))
+            return json_response(_table(found, version))
         return json_response(_list(found, version))
 
     def _wanted(self, request: Request) -> Callable[[Namespace], bool]:
@@ -194,7 +193,7 @@ class NamespaceApi:
     def _answer(self, request: Request, one: Namespace, *, status_code: int = 200) -> Response:
         if representation_of(request.headers.get("accept", "")) is Representation.TABLE:
             version = int(one.metadata.resource_version or 0)
-            return json_response(_table([one], version, now_s=self._clock_s()), status_code)
+            return json_response(_table([one], version), status_code)
         return json_response(one, status_code)
 
     async def _watch(self, request: Request) -> Response:
@@ -205,7 +204,7 @@ class NamespaceApi:
         self._feed.places.check("", user)
 
         def line(type_: str, one: Namespace, version: int) -> bytes:
-            shown = _table([one], version, now_s=self._clock_s()) if form is Representation.TABLE else one
+            shown = _table([one], version) if form is Representation.TABLE else one
             return msgspec.json.encode({"type": type_, "object": shown}) + b"\n"
 
         async def stream() -> AsyncIterator[bytes]:
@@ -238,7 +237,8 @@ def _list(found: Iterable[Namespace], version: int) -> JsonObject:
     return {"kind": "NamespaceList", "apiVersion": "v1", "metadata": metadata, "items": list(found)}
 
 
-def _table(found: Iterable[Namespace], version: int, *, now_s: float) -> JsonObject:
+def _table(found: Iterable[Namespace], version: int) -> JsonObject:
+    now_s = time.time()
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

@@ -102,6 +102,11 @@ def user_of(request: Request) -> User:
     return found if isinstance(found, User) else ANONYMOUS
 
 
+def path_named(request: Request) -> str:
+    """The object `namespace/name` that the path names."""
+    return f"{request.path_params['namespace']}/{request.path_params['name']}"
+
+
 def write_options(request: Request, *, is_apply: bool = False) -> WriteOptions:
     """The parameters of a write."""
     validation, dry_run = _field_validation(request.query_params), is_dry_run(request.query_params.getlist("dryRun"))

@@ -146,7 +146,7 @@ def with_defaults(obj: Object) -> Object:
             return bound(obj)
         case RbacRole() | ClusterRole():
             return role_with_copies(obj)
-        case RbacRole() | ClusterRole() | EventType():
+        case EventType():
             return obj
     broker = obj.spec.broker or ("" if obj.spec.broker_ref is not None else BROKER_DEFAULT)
     annotations = without_filter(obj.metadata.annotations)

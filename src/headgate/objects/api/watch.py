@@ -155,15 +155,13 @@ class WatchQuery:
     shown: Callable[[bytes], bytes] = lambda body: body
 
 
-async def watch(
-    store: Store, feed: ChangeFeed, query: WatchQuery, *, clock_s: Callable[[], float] = time.time
-) -> AsyncIterator[bytes]:
+async def watch(store: Store, feed: ChangeFeed, query: WatchQuery) -> AsyncIterator[bytes]:
     """Lines of a watch, until it times out, expires or the server stops; the caller has joined the feed meanwhile."""
     ends_s = time.monotonic() + query.timeout_s
     try:
         # First what is there, or what happened since: at once, for it may have expired.
         seen = -1
-        async for lines, version in _begin(store, query, clock_s):
+        async for lines, version in _begin(store, query):
             seen = version
             yield lines
         if query.initial_bookmark:
@@ -171,7 +169,7 @@ async def watch(
         sent = seen
         while (left_s := ends_s - time.monotonic()) > 0:
             if await feed.beyond(seen, min(left_s, BOOKMARK_S)):
-                lines, seen = await in_thread(_changes, store, query, seen, clock_s)
+                lines, seen = await in_thread(_changes, store, query, seen)
                 if lines:
                     sent = seen
                     yield lines
@@ -186,13 +184,13 @@ async def watch(
         yield _line("ERROR", msgspec.json.encode(failure_of(error)))
 
 
-async def _begin(store: Store, query: WatchQuery, clock_s: Callable[[], float]) -> AsyncIterator[tuple[bytes, int]]:
+async def _begin(store: Store, query: WatchQuery) -> AsyncIterator[tuple[bytes, int]]:
     if query.since is not None:
-        yield await in_thread(_changes, store, query, query.since, clock_s)
+        yield await in_thread(_changes, store, query, query.since)
         return
 
     def added(page: Page) -> bytes:
-        return b"".join(_object_line("ADDED", item.body, query, clock_s) for item in page.items)
+        return b"".join(_object_line("ADDED", item.body, query) for item in page.items)
 
     # The present state, with the version before the first page: later changes are sent (again).
     version: int | None = None
@@ -201,7 +199,7 @@ async def _begin(store: Store, query: WatchQuery, clock_s: Callable[[], float]) 
         yield await in_thread(added, page), version
 
 
-def _changes(store: Store, query: WatchQuery, since: int, clock_s: Callable[[], float]) -> tuple[bytes, int]:
+def _changes(store: Store, query: WatchQuery, since: int) -> tuple[bytes, int]:
     objects = query.objects
     changes = store.changes(objects.kind, since, objects.namespace, objects.name)
     lines = []
@@ -209,7 +207,7 @@ def _changes(store: Store, query: WatchQuery, since: int, clock_s: Callable[[], 
         type_ = _type_for(change, objects.selector)
         is_wanted = objects.test is None or objects.test(change.key.name, change.body)
         if type_ is not None and is_wanted:
-            lines.append(_object_line(type_, change.body, query, clock_s))
+            lines.append(_object_line(type_, change.body, query))
     return b"".join(lines), changes.version
 
 
@@ -226,12 +224,12 @@ def _type_for(change: Change, selector: Selector | None) -> str | None:
     return "DELETED" if before else None
 
 
-def _object_line(type_: str, stored: bytes, query: WatchQuery, clock_s: Callable[[], float]) -> bytes:
+def _object_line(type_: str, stored: bytes, query: WatchQuery) -> bytes:
     body = query.shown(stored)
     if not query.is_table:
         return _line(type_, body)
     obj = decode_stored(query.objects.kind, body)
-    row = msgspec.json.encode(tables.row(obj, now_s=clock_s(), include=query.include_object))
+    row = msgspec.json.encode(tables.row(obj, now_s=time.time(), include=query.include_object))
     metadata: dict[str, object] = {"resourceVersion": obj.metadata.resource_version}
     return _line(type_, tables.table(query.objects.kind, row, metadata))
 

@@ -94,7 +94,7 @@ def _selector_causes(at: str, selector: BrokerSelector) -> Iterator[Cause]:
 def _sender_causes(at: str, ref: SenderReference) -> Iterator[Cause]:
     for name, value in (("apiVersion", ref.api_version), ("kind", ref.kind), ("name", ref.name)):
         detail = "a reference names an object by apiVersion, kind and name"
-        yield from not_named(f"{at}.{name}", value, detail, RBAC_TEXT_CHARS_MAX)
+        yield from not_named(f"{at}.{name}", value, detail)
 
 
 def _subject_causes(at: str, sub: str) -> Iterator[Cause]:

@@ -142,14 +142,14 @@ def binding_causes(binding: AnyBinding) -> Iterator[Cause]:
     is_namespaced = isinstance(binding, RoleBinding)
     yield from not_one_of("roleRef.apiGroup", role.api_group, (RBAC_GROUP,))
     yield from not_one_of("roleRef.kind", role.kind, _ROLES if is_namespaced else _ROLES[:1])
-    yield from not_named("roleRef.name", role.name, "a binding names a role", RBAC_TEXT_CHARS_MAX)
+    yield from not_named("roleRef.name", role.name, "a binding names a role")
     yield from too_many("subjects", len(binding.subjects), RBAC_SUBJECTS_MAX)
     for number, subject in enumerate(binding.subjects[:RBAC_SUBJECTS_MAX]):
         yield from _subject_causes(f"subjects[{number}]", subject, is_namespaced=is_namespaced)
 
 
 def _subject_causes(field: str, subject: RbacSubject, *, is_namespaced: bool) -> Iterator[Cause]:
-    yield from not_named(f"{field}.name", subject.name, "a subject has a name", RBAC_TEXT_CHARS_MAX)
+    yield from not_named(f"{field}.name", subject.name, "a subject has a name")
     yield from not_one_of(f"{field}.kind", subject.kind, tuple(SubjectKind))
     is_account = subject.kind == SubjectKind.SERVICE_ACCOUNT
     yield from not_one_of(f"{field}.apiGroup", subject.api_group, ("",) if is_account else (RBAC_GROUP,))

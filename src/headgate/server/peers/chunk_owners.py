@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
@@ -46,6 +46,9 @@ from headgate.settings import Settings
 from headgate_api.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
 from headgate_api.limits import FRONT_LINK_BYTES_MAX, FRONT_LINK_S_MAX, SERVER_PASS_CHECKS_MAX
 
+if TYPE_CHECKING:
+    from headgate.backend.kafka.server_pass import KnownPasses, OwnPass
+
 PATH: Final = "/apis/headgate.dev/v1/appends"
 PASS: Final = b"headgate-server"
 _log = structlog.get_logger(__name__)
@@ -53,26 +56,6 @@ _BYTES: Final = "application/octet-stream"
 _REFUSALS: Final = {error.http_status: error for error in (TooLargeError, OverloadedError, NumbersMovedError)}
 Store = Callable[[int, Encoded, int], Awaitable[int | Sifted] | None]
 """Stores a chunk of so many bytes in a partition; None where that is not this process's."""
-
-
-class OwnPass(Protocol):
-    """What this server shows others."""
-
-    def show(self) -> bytes:
-        """May block; UnavailableError when nobody would know it."""
-
-    def refused(self) -> None:
-        """Somebody does not know it."""
-
-
-class KnownPasses(Protocol):
-    """What others show."""
-
-    def is_known(self, shown: bytes) -> bool:
-        """Whether it was found good before."""
-
-    def check(self, shown: bytes) -> bool:
-        """Whether a server shows it; blocking, for one thread at a time. UnavailableError when that is not known."""
 
 
 class NoWriterError(UnavailableError):

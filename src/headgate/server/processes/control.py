@@ -208,7 +208,7 @@ def application(
     """
     every = [
         *InspectApi(records, store, catalogues, authorizer=api.authorizer, log=log).routes(),
-        *SummaryApi(store, parts, dispatchers, history, letters, authorizer=api.authorizer).routes(),
+        *SummaryApi(store, parts, dispatchers, history, letters, api.authorizer).routes(),
         *Backtests(store, catalogues.follower.log, counter, authorizer=api.authorizer).routes(),
         *ObjectStatsApi(
             store, partial(RemoteStats, dispatchers, store.targets.id_of), history, api.authorizer

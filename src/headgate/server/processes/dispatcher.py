@@ -49,7 +49,6 @@ from headgate.server.processes.shard_deliveries import (
     DeliveryMeans,
     DeliveryOptions,
     RoutingCache,
-    RoutingStore,
     SenderIdentity,
     ShardDeliveries,
     ShardState,
@@ -57,6 +56,7 @@ from headgate.server.processes.shard_deliveries import (
 )
 from headgate.storage.files import DispatcherDirectory
 from headgate.storage.keyring import keyring_of
+from headgate.storage.threads import cancel_all
 from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
 from headgate_api import limits
@@ -155,7 +155,7 @@ class DispatcherOptions(DeliveryOptions):
     `retention` trims the outbox; `pause` waits between two looks at the routing.
     """
 
-    store: RoutingStore
+    store: Store
     reports: TargetReports
     on_corrupt: OnCorrupt
     shard: Shard = WHOLE
@@ -294,9 +294,7 @@ class Dispatcher:
             options.on_ready()
             await self._stop.wait()
         finally:
-            for part in parts:
-                part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+            await cancel_all(parts)
             await self._link.close()
 
     async def close(self) -> None:

@@ -33,7 +33,6 @@ from headgate.filter.skipping.prune import FilterValueRule
 from headgate.objects.api.grants import Grants
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.routing import RoutingTable, Target, TargetReport
-from headgate.objects.kinds.specs import ServedBroker
 from headgate.objects.store.handshake_grants import HandshakeGrants
 from headgate.objects.store.secret_store import SecretTable
 from headgate.objects.store.signing_keys import SigningKeys
@@ -74,23 +73,10 @@ class TargetReports(Protocol):
         """What an earlier dispatcher reported of its own targets no longer counts; may block."""
 
 
-class RoutingStore(Protocol):
-    """What the dispatcher needs to know of objects."""
-
-    def data_version(self) -> int:
-        """Differs after every commit of another process; cheap."""
-
-    def snapshot(self) -> RoutingTable:
-        """Everything routed; may block."""
-
-    def served(self, path: str) -> ServedBroker | None:
-        """The broker "namespace/name"; may block."""
-
-
 class RoutingCache:
     """A dispatcher's copy of the routing table, of a shard's targets alone; `on_table` gets each newer one."""
 
-    def __init__(self, store: RoutingStore, on_table: Callable[[RoutingTable], None], shard: Shard) -> None:
+    def __init__(self, store: Store, on_table: Callable[[RoutingTable], None], shard: Shard) -> None:
         self._store = store
         self._on_table = on_table
         self._shard = shard
@@ -238,7 +224,7 @@ class DeliveryOptions:
 
     data: Path
     token: bytes
-    store: RoutingStore
+    store: Store
     identity: SenderIdentity = field(default_factory=SenderIdentity)
     transport: Transport | None = None
     inward: Transport | None = None

@@ -48,6 +48,7 @@ from headgate.server.processes.control import ControlState, ControlStore, applic
 from headgate.server.processes.kafka.numbers import ServersNumbers, tell_numbers
 from headgate.settings import Settings
 from headgate.storage.keyring import keyring_of
+from headgate.storage.threads import cancel_all
 from headgate_api.errors import UnavailableError
 from headgate_api.limits import OBJECT_LEAD_PAUSE_S
 
@@ -206,6 +207,4 @@ class Leadership:
                     if task.done():
                         task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_all(tasks)

@@ -23,12 +23,12 @@ from headgate.delivery.verdicts import gives
 from headgate.inspect.api import OF_BROKERS, WHY_TRIGGER
 from headgate.inspect.find import told_below
 from headgate.objects.api.http import ERROR_HANDLERS, JSON
-from headgate.objects.api.queries import user_of
+from headgate.objects.api.queries import path_named, user_of
+from headgate.objects.store.store import Store
 from headgate.observe.logs import Recurring
 from headgate.rpc.service import SUBSCRIPTIONS, CallContext, ServiceCalls, headers_of
 from headgate.server.peers.local_http import PartUnavailableError
 from headgate.server.peers.partition_owners import PARTITION, PLACE, PartitionElsewhereError, partition_path
-from headgate.server.processes.shard_deliveries import RoutingStore
 from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
 from headgate.subscriptions.service import Subscriptions
@@ -54,7 +54,7 @@ class PartitionRecordsApi:
         records: PartitionRecords,
         lookups: OutboxLookups,
         events: Events,
-        store: RoutingStore,
+        store: Store,
         ids_below: Callable[[User], OpaqueIds | None] = lambda _: None,
     ) -> None:
         self._records = records
@@ -69,15 +69,15 @@ class PartitionRecordsApi:
             yield Route(path, self._of_broker, methods=["GET"])
 
     async def _of_trigger(self, request: Request) -> Response:
-        table, name = await asyncio.to_thread(self._store.snapshot), _named(request)
+        table, name = await asyncio.to_thread(self._store.snapshot), path_named(request)
         target = table.trigger(name)
         if target is None:
             raise _unknown(f"trigger {name}")
         return await self._answer(request, target.broker, target.id)
 
     async def _of_broker(self, request: Request) -> Response:
-        if (served := await asyncio.to_thread(self._store.served, _named(request))) is None:
-            raise _unknown(f"broker {_named(request)}")
+        if (served := await asyncio.to_thread(self._store.served, path_named(request))) is None:
+            raise _unknown(f"broker {path_named(request)}")
         return await self._answer(request, served.identity, None)
 
     async def _answer(self, request: Request, broker: str, target: int | None) -> Response:
@@ -98,10 +98,6 @@ class PartitionRecordsApi:
 
 def _unknown(what: str) -> UnavailableError:
     return UnavailableError(f"the dispatcher does not know the {what}", hint="try again in a few seconds")
-
-
-def _named(request: Request) -> str:
-    return f"{request.path_params['namespace']}/{request.path_params['name']}"
 
 
 # --- questions -----------------------------------------------------------------------------------
