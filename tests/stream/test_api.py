@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from headgate.stream import api, follow
 from headgate.stream.api import ReadApi
 from headgate.stream.follow import Readers
 from headgate_api.event.model import DataKind, Event
+from tests.objects import support
 
 BROKER = "ns/b"
 SERVED = ServedBroker(f"{BROKER}/1", DEFAULT_RULE)
@@ -66,15 +66,7 @@ class Log:
             writer.close()
 
 
-@dataclass
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.body.splitlines()]
-
+class Answer(support.Answer):
     def ids(self) -> list[str]:
         return sorted((line["id"] for line in self.lines() if "id" in line), key=lambda name: int(name[1:]))
 
