@@ -13,6 +13,7 @@ from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.verdicts import FilterErrors, FinalCheck, evaluate
 from headgate.filter.compile.plan import Verdict
+from headgate_api import limits
 from headgate_api.event.json_format import decode_batch
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.support import until
@@ -98,5 +99,26 @@ def test_of_a_batch_only_what_is_too_late_stays_behind(tmp_path: Path, log: Even
                     await until(lambda: len(batched(subscriber)) + len(batched(sink)) == 8)
             assert sorted(batched(subscriber)) == ["e0", "e2", "e4", "e6"]
             assert sorted(batched(sink)) == ["e1", "e3", "e5", "e7"]
+
+    run(test())
+
+
+def test_a_backlog_is_read_on_when_all_that_was_read_of_it_is_too_late(
+    tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TARGET_QUEUE_MAX", 8)
+
+    async def test() -> None:
+        async with Subscriber() as subscriber:
+            routes = Routes(target(1, subscriber.url, rate_per_s=2, ttl_us=S // 2))
+            async with running(tmp_path, routes) as work:
+                log.append([event(n) for n in range(40)])
+                async with matcher(work) as peer:
+                    peer.match(*((n, 1) for n in range(40)))
+                    await until(lambda: len(subscriber.requests) > 0)
+                    (state,) = work.dispatcher.scheduler.states
+                    await until(lambda: state.counts.delivered + state.counts.failed == 40)
+                    assert state.lag is None
+            assert len(subscriber.requests) < 8
 
     run(test())

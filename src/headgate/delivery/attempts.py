@@ -239,6 +239,7 @@ class Attempts:
             if isinstance(checked, str):
                 self.permits.release(state, attempt)
                 self._owner.end(state, delivery, checked)
+                self._owner.has_room(state)  # no attempt will say so
                 return
             self.permits.charge(state, attempt, checked.size_bytes)
             members = [(delivery, checked)]
