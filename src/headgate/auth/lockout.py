@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -30,7 +29,7 @@ def client_of(address: str) -> str:
 class RefusalCounter:
     """How many credentials of each client were refused lately."""
 
-    def __init__(self, *, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
         self._clients: dict[str, tuple[int, float]] = {}
 

@@ -60,11 +60,11 @@ class StaticFile:
         return cls(body, packed if len(packed) < _PACKED_PART * len(body) else None, _TYPES[suffix], tag)
 
 
-def read_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
-    """Every file below a folder by its path there, with slashes. A file of an unknown type is a KeyError."""
+def read_files() -> Mapping[str, StaticFile]:
+    """Every file below FOLDER by its path there, with slashes. A file of an unknown type is a KeyError."""
     return {
-        path.relative_to(folder).as_posix(): StaticFile.of(path.read_bytes(), path.suffix)
-        for path in sorted(folder.rglob("*"))
+        path.relative_to(FOLDER).as_posix(): StaticFile.of(path.read_bytes(), path.suffix)
+        for path in sorted(FOLDER.rglob("*"))
         if path.is_file()
     }
 

@@ -31,7 +31,7 @@ from headgate.delivery.given_up import DeadLetter
 from headgate.objects.kinds.routing import Target
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.storage.commit import Committer
-from headgate.storage.sqlite import StoreFile, read_only
+from headgate.storage.sqlite import NumberedStore, read_only
 from headgate_api import limits
 from headgate_api.event import rfc3339
 from headgate_api.event.model import Event
@@ -182,7 +182,6 @@ _HELD: Final = "SELECT trigger, count(*), sum(bytes) FROM letters WHERE {} GROUP
 _TOTALS: Final = (
     "SELECT dead.count, dead.bytes, kept, waiting.count, waiting.bytes FROM totals AS dead, pending_totals AS waiting"
 )
-_TABLE: Final = "letters"
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 
@@ -418,13 +417,15 @@ class DeadLetterReader:
         return _stored(found) if found else None
 
 
-class DeadLetterStore(StoreFile):
+class DeadLetterStore(NumberedStore):
     """The file, for its owner. Blocking; one thread at a time.
 
     `held` counts dead letters by namespace, `held_bytes` the bytes of their events, as the last transaction left them,
     and `pending_held` what waits for its time; other threads may read them. No other dispatcher's dead letters have an
     id of this `shard`.
     """
+
+    table = "letters"
 
     def __init__(self, path: Path, shard: Shard = WHOLE, committer: Committer | None = None) -> None:
         super().__init__(path, _SCHEMA, committer=committer)
@@ -453,13 +454,6 @@ class DeadLetterStore(StoreFile):
         is_pending, namespace = state == DeadLetterState.PENDING, namespace_of(trigger)
         (self.pending_held if is_pending else self.held)[namespace] += count
         (self.pending_held_bytes if is_pending else self.held_bytes)[namespace] += size_bytes
-
-    @property
-    def last_id(self) -> int:
-        return self._last_id(_TABLE)
-
-    def begin_above(self, last_id: int) -> None:
-        self._raise_last_id(_TABLE, last_id)
 
     def positions(self) -> set[int]:
         return {position for (position,) in self._connection.execute("SELECT position FROM letters")}

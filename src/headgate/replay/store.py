@@ -18,13 +18,12 @@ from headgate.delivery.cursors import Tried
 from headgate.outbox.shards import WHOLE, Shard
 from headgate.shares import FairPlaces, Shares
 from headgate.storage.commit import Committer
-from headgate.storage.sqlite import StoreFile, decoding
+from headgate.storage.sqlite import NumberedStore, decoding
 from headgate_api.limits import REPLAYS_MAX
 
 EXTENSION: Final = "headgatereplay"
 """The extension that every replayed event carries: the id of its replay."""
 
-_TABLE: Final = "replays"
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS replays (
   id INTEGER PRIMARY KEY AUTOINCREMENT, namespace TEXT NOT NULL, state TEXT NOT NULL, spec BLOB NOT NULL,
@@ -95,19 +94,14 @@ _OWNER: Final = msgspec.msgpack.Decoder(_Owner)
 _PROGRESS: Final = msgspec.msgpack.Decoder(ReplayProgress)
 
 
-class ReplayStore(StoreFile):
+class ReplayStore(NumberedStore):
     """The file. Blocking; one thread at a time. The shard is the dispatcher's, so that no other one gives its ids."""
+
+    table = "replays"
 
     def __init__(self, path: Path, shard: Shard = WHOLE, committer: Committer | None = None) -> None:
         super().__init__(path, _SCHEMA, committer=committer)
         self._shard = shard
-
-    @property
-    def last_id(self) -> int:
-        return self._last_id(_TABLE)
-
-    def begin_above(self, last_id: int) -> None:
-        self._raise_last_id(_TABLE, last_id)
 
     def copy(self, source: ReplayStore, wants: Callable[[str, str], bool]) -> None:
         """Copy replays whose namespace and trigger (empty: to a URL) are wanted; their ids stay."""

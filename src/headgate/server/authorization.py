@@ -233,7 +233,7 @@ class Ceilings:
 
 
 def acting(
-    authorizer: Authorizer, user: User, headers: Iterable[tuple[bytes, bytes]], entry: AuditEntry | None = None
+    authorizer: Authorizer, user: User, headers: Iterable[tuple[bytes, bytes]], entry: AuditEntry | None
 ) -> User:
     """As whom a request is made: by who makes it, or by another one whom its headers ask for. The audit hears of it."""
     if (asked := impersonation_of(headers)) is None:

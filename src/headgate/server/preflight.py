@@ -92,7 +92,7 @@ def _check_socket_paths(settings: Settings) -> None:
         )
 
 
-def check_machine(settings: Settings, cluster: ClusterConfig | None = None) -> None:
+def check_machine(settings: Settings, cluster: ClusterConfig | None) -> None:
     """Checks what the parts need of the machine and of Kafka; the data directory is checked by who holds it."""
     if settings.audit_log_path is not None:
         from headgate.server.authentication import audit_log_of

@@ -357,18 +357,6 @@ class StoreFile:
     def close(self) -> None:
         self._committer.detach(self._connection)
 
-    def _last_id(self, table: str) -> int:
-        """The highest id that a table with AUTOINCREMENT ever gave."""
-        found = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
-        return int(found[0]) if found else 0
-
-    def _raise_last_id(self, table: str, last_id: int) -> None:
-        """Ids of a table with AUTOINCREMENT are above this one from now on."""
-        before = self._last_id(table)
-        with self._transaction() as connection:
-            connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-            connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, max(before, last_id)))
-
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Everything in the block, or nothing."""
@@ -379,6 +367,25 @@ class StoreFile:
         finally:
             if self._connection.in_transaction:  # an error of the disk may have ended it
                 self._connection.execute("ROLLBACK")
+
+
+class NumberedStore(StoreFile):
+    """A file whose `table` gives each row an id that no other one has had: it has AUTOINCREMENT."""
+
+    table: str
+
+    @property
+    def last_id(self) -> int:
+        """The highest id that was ever given."""
+        found = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (self.table,)).fetchone()
+        return int(found[0]) if found else 0
+
+    def begin_above(self, last_id: int) -> None:
+        """Ids are above this one from now on."""
+        last_id = max(self.last_id, last_id)
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (self.table,))
+            connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (self.table, last_id))
 
 
 @contextlib.contextmanager

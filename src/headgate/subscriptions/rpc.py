@@ -18,6 +18,7 @@ from headgate.auth.context import current_user
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters, text_of_message, texts_of
 from headgate.rpc.service import SUBSCRIPTIONS, Credits, RpcCall, Service, attended
+from headgate.storage.threads import cancel_all
 from headgate.subscriptions.api import check_consumer, check_delay
 from headgate.subscriptions.messages import (
     AckResult,
@@ -95,8 +96,7 @@ class SubscriptionsRpc:
                 await call.write(response)
             done = seeking.result()
         finally:
-            seeking.cancel()
-            await asyncio.gather(seeking, return_exceptions=True)
+            await cancel_all([seeking])
         response.done, response.epoch, response.position = True, done.epoch, done.position
         await call.write(response)
 

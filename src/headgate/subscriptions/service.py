@@ -63,7 +63,7 @@ _log = structlog.get_logger(__name__)
 class ConnectedConsumers:
     """Counts the consumers of a dispatcher, by namespace. A consumer of one name counts once, however it comes."""
 
-    def __init__(self, quotas: SharedQuotas | None = None) -> None:
+    def __init__(self, quotas: SharedQuotas | None) -> None:
         self._quota = QuotaPlaces(quotas, CONSUMERS, ConsumersQuotaError, "a consumer")
         self._ways = Counter[tuple[str, str]]()
         """Streams and pulls by subscription and consumer."""

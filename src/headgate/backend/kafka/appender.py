@@ -287,16 +287,16 @@ class NumberedWriter:
                 self._writer = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class FencedProducing(Producing):
     """One stream of a producer; made by `FencedProducers.open`. `writer` and `commit` are None until `made` is set."""
 
-    admin: KafkaAdmin = field(kw_only=True)
+    admin: KafkaAdmin
+    place: ExitStack
     stream: int = field(default_factory=time.time_ns)
     writer: NumberedWriter | None = None
     commit: GroupCommit[EventRecords, int] | None = None
     made: asyncio.Event = field(default_factory=asyncio.Event)
-    place: ExitStack = field(default_factory=ExitStack)
 
     async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> None:
         assert self.commit is not None, "the stream is open"

@@ -34,7 +34,7 @@ from headgate.match.session import start_session, stop_session, task_slots
 from headgate.objects.kinds.routing import RoutingTable
 from headgate_api import limits
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
-from headgate_api.limits import ELECTION_SESSION_S, JVM_HEAP_MIB, MATCH_RETRY_S_MIN, MATCHER_YIELD_S, RUN_TASKS_S_MAX
+from headgate_api.limits import ELECTION_SESSION_S, MATCH_RETRY_S_MIN, MATCHER_YIELD_S, RUN_TASKS_S_MAX
 
 # --- rehearsal ------------------------------------------------------------------------------------
 # The first run of a Spark application is slow: executors fetch jars and the filters' table, load and compile classes,
@@ -267,8 +267,8 @@ def serve_kafka(
     scratch: Path,
     stop: threading.Event,
     hooks: MatcherHooks,
-    on_started: Callable[[], None] = lambda: None,
-    heap_mib: int = JVM_HEAP_MIB,
+    on_started: Callable[[], None],
+    heap_mib: int,
     name: str = "",
 ) -> None:
     """Stands by and matches until `stop` is set: the whole life of a matcher process.

@@ -55,7 +55,7 @@ def to_cel(filter_object: Mapping[str, object] | None, filters: Sequence[object]
     return unparse(filters_tree(filters, "filters", DIALECTS)) if filters else text
 
 
-def written_in(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> str:
+def written_in(filter_object: Mapping[str, object] | None, filters: Sequence[object]) -> str:
     """The path below `spec` of what `to_cel` translated, for faults of the whole."""
     name = None if filters else dialect_of(filter_object)
     return "filters" if filters else "filter" if name is None else f"filter.{name}"

@@ -67,23 +67,29 @@ def json_response(value: JsonObject | msgspec.Struct, status_code: int = 200) ->
     return Response(msgspec.json.encode(value), status_code, media_type=JSON)
 
 
-async def read_body(
-    request: Request, types: frozenset[str] = frozenset({JSON}), bytes_max: int = OBJECT_BYTES_MAX
-) -> bytes:
-    """The request's body, bounded."""
+async def bounded_body(request: Request, bytes_max: int) -> bytes:
+    """The request's body, whatever it is; TooLargeError."""
     chunks = bytearray()
     async for chunk in request.stream():
         chunks += chunk
         if len(chunks) > bytes_max:
             raise TooLargeError(f"the body is over {bytes_max} bytes")
+    return bytes(chunks)
+
+
+async def read_body(
+    request: Request, types: frozenset[str] = frozenset({JSON}), bytes_max: int = OBJECT_BYTES_MAX
+) -> bytes:
+    """The request's body, bounded and of one of these media types."""
+    body = await bounded_body(request, bytes_max)
     found = media_type(request.headers.get("content-type", ""))
-    if chunks and found not in types:
+    if body and found not in types:
         raise UnsupportedMediaTypeError(
             f"the body of the request was in an unknown format {found!r} - "
             f"accepted media types include: {', '.join(sorted(filter(None, types)))}",
             hint=_MEDIA_HINTS.get(found, ""),
         )
-    return bytes(chunks)
+    return body
 
 
 async def while_connected(receive: Receive, work: Awaitable[_T]) -> _T | None:

@@ -78,7 +78,7 @@ def _field_validation(query: Mapping[str, str]) -> FieldValidation:
         raise MalformedObjectError(f"invalid fieldValidation {text!r}", hint="use Strict, Warn or Ignore") from None
 
 
-def _manager_of(request: Request, *, is_apply: bool = False) -> Manager:
+def _manager_of(request: Request, *, is_apply: bool) -> Manager:
     """Who writes: the `fieldManager` parameter, which an apply needs, else the program that the User-Agent names."""
     name = request.query_params.get("fieldManager", "")
     force = is_set(request.query_params, "force")

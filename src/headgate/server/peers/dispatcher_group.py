@@ -16,8 +16,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.auth.context import USER, USER_HEADER, header_of
-from headgate.auth.user import ANONYMOUS
 from headgate.objects.api.http import JSON
 from headgate.objects.store.store import Store
 from headgate.outbox.shards import dispatcher_of
@@ -56,8 +54,7 @@ class DispatcherQuestion:
     @property
     def user(self) -> Sequence[Header]:
         """The header that names the client's user to a process of this server; to no other one."""
-        user = self.client.scope.get(USER, ANONYMOUS)
-        return () if user is ANONYMOUS else ((USER_HEADER, header_of(user)),)
+        return local_http.user_header(self.client.scope)
 
 
 class DispatcherReach(Protocol):

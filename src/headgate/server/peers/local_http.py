@@ -23,11 +23,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.auth.context import USER, USER_HEADER, header_of
 from headgate.auth.user import ANONYMOUS
-from headgate.objects.api.http import JSON, while_connected
+from headgate.objects.api.http import JSON, bounded_body, while_connected
 from headgate.server import child
 from headgate.server.listening import bracketed
 from headgate_api import limits
-from headgate_api.errors import HeadgateError, TooLargeError, UnavailableError
+from headgate_api.errors import HeadgateError, UnavailableError
 from headgate_api.objects.kinds import JsonObject
 
 REDIRECTED: Final = 300
@@ -297,6 +297,12 @@ class PartUnavailableError(UnavailableError):
         super().__init__("there is no answer now", hint="try again in a few seconds")
 
 
+def user_header(scope: Scope) -> tuple[Header, ...]:
+    """What names the user of a request to a process of this server, and to no other one; empty without a user."""
+    user = scope.get(USER, ANONYMOUS)
+    return () if user is ANONYMOUS else ((USER_HEADER, header_of(user)),)
+
+
 class ProcessProxy:
     """An ASGI application that passes requests on as a whole; `shown` has what lets the process ask further servers."""
 
@@ -312,8 +318,7 @@ class ProcessProxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (request := await whole_request(scope, receive)) is not None:
-            user = scope.get(USER, ANONYMOUS)
-            more = (*(self._shown(scope) or ()), *(() if user is ANONYMOUS else ((USER_HEADER, header_of(user)),)))
+            more = (*(self._shown(scope) or ()), *user_header(scope))
             request = replace(request, headers=(*request.headers, *more))
             await pass_on(self._socket, request, receive, send, kept=self._kept)
 
@@ -333,17 +338,13 @@ async def whole_request(scope: Scope, receive: Receive) -> WholeRequest | None:
     request = Request(scope, receive)
     path = sent_path(scope).encode("latin-1")
     bytes_max = next((most for paths, most in _LARGER if paths.fullmatch(path)), limits.OBJECT_BYTES_MAX)
-    body = bytearray()
     try:
-        async for piece in request.stream():
-            body += piece
-            if len(body) > bytes_max:
-                raise TooLargeError(f"the body is over {bytes_max} bytes")
+        body = await bounded_body(request, bytes_max)
     except ClientDisconnect:  # it has died: nobody waits for an answer
         return None
     target = path + b"?" + scope["query_string"] if scope["query_string"] else path
     headers = tuple((name, value) for name, value in scope["headers"] if name in _PASSED_ON)
-    return WholeRequest(request.method.encode(), target, headers, bytes(body))
+    return WholeRequest(request.method.encode(), target, headers, body)
 
 
 async def pass_on(
