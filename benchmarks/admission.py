@@ -196,6 +196,7 @@ def take_effect(scratch: Path, count: int) -> Iterator[Result]:
                 table = RoutingTable(table.generation + 1, table.version + 1, {}, dict(targets), steps=(step,))
                 if not runner.change(1, table):
                     raise SystemExit("wrong: the query does not go on to these filters")
+                sink.wait_in_force(table.generation)
             data = json.dumps({"amount": 8, "region": "us"}).encode()
             kind = f"com.example.t{len(targets) - 1}"
             event = Event("1.0", "1", "/bench", kind, data_kind=DataKind.JSON, data=data)

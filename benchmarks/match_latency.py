@@ -42,7 +42,7 @@ from headgate_api.event.model import DataKind, Event
 BROKER = "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 HELLO_BYTES = 84
 FRAME = struct.Struct("<BBiq")
-ROW = 1
+ROW, PASSED = 1, 2
 DATA = b'{"user":{"tier":"gold","id":4711},"amount":12.5,"items":["a","b","c"]}'
 DELIVERY = DeliveryRules(0, "linear", 1.0, 1.0, False)
 
@@ -75,6 +75,7 @@ class Sink:
         self.address = LinkAddress((LinkEndpoint("127.0.0.1", self._server.getsockname()[1]),), os.urandom(32))
         self.arrived: dict[int, int] = {}
         self.passed = 0
+        self.generation = 0
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -89,14 +90,21 @@ class Sink:
             for kind, _, _, offset in FRAME.iter_unpack(rest[:whole]):
                 if kind == ROW:
                     self.arrived[offset] = now
-                else:
+                elif kind == PASSED:
                     self.passed = offset
+                else:
+                    self.generation = offset
             rest = rest[whole:]
 
     def wait_for(self, offset: int) -> None:
         """Return when the event's row is there."""
         while offset not in self.arrived:
             time.sleep(0.01)
+
+    def wait_in_force(self, generation: int) -> None:
+        """Return when the task has gone on to a generation: an event before may be matched by the one before."""
+        while self.generation < generation:
+            time.sleep(0.001)
 
 
 def routing(filters: int) -> RoutingTable:
