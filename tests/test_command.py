@@ -66,6 +66,12 @@ def test_help_imports_no_command() -> None:
     assert not _loaded("filter", "--help") & {"headgate.cli.filter_tools", "headgate_cli.backtest"}
 
 
+def test_the_supervisor_of_a_server_imports_nothing_of_what_serves() -> None:
+    program = "import sys, headgate.cli.serve; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"pyspark", "grpc", "cel_expr_python", "google.protobuf", "starlette"}.intersection(done.stdout.split())
+
+
 def test_a_command_that_asks_the_server_imports_none_of_it(tmp_path: Path) -> None:
     """All in one process, after each of which the modules are looked at."""
     (tmp_path / "broker.yaml").write_text("apiVersion: eventing.knative.dev/v1\nkind: Broker\nmetadata: {name: b}\n")

@@ -13,7 +13,6 @@ from typing import Final
 from headgate.log.errors import NewerLogError
 from headgate.log.format import SEGMENT_FIXED_BYTES, SEGMENT_VERSION, segment_version
 from headgate.log.recovery import list_segments
-from headgate.objects.store.plans import DUE, filter_compiler
 from headgate.objects.store.schema import MIGRATIONS
 from headgate.storage import sqlite
 from headgate.storage.files import replace_whole
@@ -144,6 +143,9 @@ def _head(path: Path, size: int) -> bytes:
 
 def _plans(control: Path) -> tuple[int, int]:
     """How many filters are compiled, and how many of them by another compiler; read from a copy."""
+    # Here: the supervisor looks at versions alone, and would keep the compiler in memory for as long as it runs.
+    from headgate.objects.store.plans import DUE, filter_compiler
+
     with tempfile.TemporaryDirectory(prefix="headgate-upgrade-") as folder:
         copy = Path(folder) / _CONTROL
         sqlite.copy(control, copy, is_at_rest=not is_in_use(control.parent))

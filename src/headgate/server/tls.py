@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import grpc
 import structlog
 
 from headgate.auth.static_tokens import state_of
@@ -22,6 +21,9 @@ from headgate.observe.metrics import TLS_CERTIFICATES
 from headgate.settings import ClientAuth, Settings
 from headgate_api import limits
 from headgate_api.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    import grpc
 
 _log = structlog.get_logger(__name__)
 
@@ -137,7 +139,13 @@ class CertificateKeeper:
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
         """What gRPC uses; it asks for the certificate before each handshake, in a thread of its own."""
+        import grpc  # here: the supervisor reads certificates, and serves nothing
+
         given = self._current
+
+        def configuration(certificate: Certificate) -> grpc.ServerCertificateConfiguration:
+            pair = certificate.key, certificate.chain
+            return grpc.ssl_server_certificate_configuration([pair], certificate.client_ca)
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:
             nonlocal given
@@ -145,10 +153,10 @@ class CertificateKeeper:
             if current is given:
                 return None
             given = current
-            return _grpc_configuration(current)
+            return configuration(current)
 
         return grpc.dynamic_ssl_server_credentials(
-            _grpc_configuration(given),
+            configuration(given),
             fetch,  # type: ignore[arg-type] # the stubs do not know that None is no change
             self._files.client_auth is ClientAuth.REQUIRED,
         )
@@ -187,10 +195,6 @@ class CertificateKeeper:
             self._warned_s = now_s
             file = str(self._files.certificate)
             _log.warning("certificate ends soon", ends=_time(self._current.ends_s), file=file)
-
-
-def _grpc_configuration(certificate: Certificate) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration([(certificate.key, certificate.chain)], certificate.client_ca)
 
 
 def _context(files: TlsFiles) -> ssl.SSLContext:
