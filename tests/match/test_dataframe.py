@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -363,7 +363,10 @@ def test_no_text_makes_a_search_slow(spark: SparkSession) -> None:
     assert processor_s() - before < 10, "less than a second; by tries at every byte more than 15"
 
 
-def test_integers_beyond_a_double_are_never_decided_wrongly(spark: SparkSession) -> None:
+@pytest.mark.parametrize("context", [nullcontext, share_atoms])
+def test_integers_beyond_a_double_are_never_decided_wrongly(
+    spark: SparkSession, context: Callable[[], AbstractContextManager[None]]
+) -> None:
     edge = 2**53
     numbers = [edge - 1, edge, edge + 1, edge + 2, 2**63 - 1, 2**63, 2**64 - 1, -edge, -edge - 1, -(2**63)]
     events = [event(f'{{"v":{number}}}') for number in numbers] + [
@@ -380,7 +383,8 @@ def test_integers_beyond_a_double_are_never_decided_wrongly(spark: SparkSession)
         for operator, (op, negated) in operators.items():
             residual = Signature((), (Residual(place, op, ConstantKind.NUMBER, negated),))
             filters.append(CompiledFilter(f"data.v {operator} {constant}", (PlanRow(residual, (), (number,)),)))
-    said = match(spark, events, filters)
+    with context():
+        said = match(spark, events, filters)
     undecided = 0
     for (offset, one), (target, made) in product(enumerate(events), enumerate(filters)):
         truth, verdict = program(made.cel).evaluate(one).kind, said.get((offset, target))
