@@ -36,13 +36,12 @@ from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, task_slots
 from headgate.match.spark_runner import SparkRunner
 from headgate.objects.kinds.routing import DeliveryRules, RoutingTable, Target
-from headgate.outbox.link_format import LinkEndpoint
+from headgate.outbox.link_format import FRAME_PASSED, FRAME_ROW, LinkEndpoint
 from headgate_api.event.model import DataKind, Event
 
 BROKER = "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 HELLO_BYTES = 84
 FRAME = struct.Struct("<BBiq")
-ROW, PASSED = 1, 2
 DATA = b'{"user":{"tier":"gold","id":4711},"amount":12.5,"items":["a","b","c"]}'
 DELIVERY = DeliveryRules(0, "linear", 1.0, 1.0, False)
 
@@ -88,9 +87,9 @@ class Sink:
             rest += data
             whole = len(rest) - len(rest) % FRAME.size
             for kind, _, _, offset in FRAME.iter_unpack(rest[:whole]):
-                if kind == ROW:
+                if kind == FRAME_ROW:
                     self.arrived[offset] = now
-                elif kind == PASSED:
+                elif kind == FRAME_PASSED:
                     self.passed = offset
                 else:
                     self.generation = offset
