@@ -639,7 +639,7 @@ MATCH_OVERLAY_ROWS_MAX: Final = 4_096
 """Rows of changed filters that stand over the broadcast table; above it, or half of the table, it is broadcast anew."""
 JVM_HEAP_MIB: Final = 2_048
 """The matcher's heap: the broadcast table of 100,000 filters, twice during a takeover, leaves most of it free."""
-JVM_GC_S: Final = 60.0
+JVM_GC_S: Final = 300.0
 """How often the JVM collects garbage when it had no other reason to: memory that churn took is given back."""
 JVM_RETAINED_MAX: Final = 20
 """Ended jobs, stages, tasks and queries that Spark remembers; Headgate uses none of them."""
@@ -670,6 +670,8 @@ CANDIDATE_S_MAX: Final = 600.0
 in force is that far behind the log's end, where the next one starts."""
 RUN_CHECK_S: Final = 0.5
 """How often Spark is polled for whether a run lives; mostly the dispatcher notices earlier."""
+RUN_SETTLED_S: Final = 5.0
+"""After a run was in force for so long the JVM gives back what its start took."""
 DRIVER_ANSWER_S_MAX: Final = 10.0
 """A dispatcher answers the driver connection within this, or the connection is given up."""
 DRIVER_LINE_BYTES_MAX: Final = 1 << 16

@@ -85,6 +85,7 @@ class World:
         self.ready: list[bool] = []
         self.notes: list[str] = []
         self.spark_gone = False
+        self.settled: list[float] = []
         self.matcher = Matcher(
             self.routing,
             self,
@@ -92,6 +93,7 @@ class World:
             on_active=self.routing.set_active_generation,
             on_ready=self.ready.append,
             on_note=self.notes.append,
+            on_settled=lambda: self.settled.append(self.now),
             first_run=5,
             clock=lambda: self.now,
         )
@@ -526,6 +528,21 @@ def test_a_store_that_refuses_is_told_later(world: World) -> None:
     world.step(1)
     assert world.routing.active == [1]
     assert len(world.runs) == 1
+
+
+def test_memory_is_given_back_once_no_run_has_been_replaced_for_some_seconds(world: World) -> None:
+    world.step(60)
+    assert world.settled == []
+    world.in_force(5)
+    world.step(limits.RUN_SETTLED_S - 1)
+    world.routing.change()
+    world.step(1)
+    world.in_force(6)
+    replaced_at = world.now
+    world.step(60)
+    assert [settled_at - replaced_at for settled_at in world.settled] == [
+        pytest.approx(limits.RUN_SETTLED_S, abs=limits.RUN_CHECK_S)
+    ]
 
 
 def test_messages_about_unknown_runs_change_nothing(world: World) -> None:

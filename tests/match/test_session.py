@@ -75,6 +75,18 @@ def test_the_session_is_as_the_matcher_needs_it(spark: SparkSession) -> None:
     assert str(session.CLASS_ARCHIVE) in mapped, "make setup writes it, and the JVM has taken it"
 
 
+@pytest.mark.spark
+def test_garbage_is_collected_beside_the_matches(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    beans = jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
+    young, whole = sorted(beans, key=lambda bean: str(bean.getName()), reverse=True)
+    begun, stops = young.getCollectionCount(), whole.getCollectionCount()
+    session.collect_garbage(spark)
+    assert young.getCollectionCount() > begun
+    assert whole.getCollectionCount() == stops, "it has stopped everything"
+
+
 OWNER = """
 import sys, time
 from pathlib import Path

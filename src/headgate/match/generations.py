@@ -172,6 +172,7 @@ class Matcher:
         on_active: Writes down the generation that has taken over; what it refuses, the next step tries again.
         on_ready: Called with True when a run has come into force, with False when none is any more.
         on_note: Called with what it does or lacks, in a line for people.
+        on_settled: Called when no run has been replaced for RUN_SETTLED_S.
         first_run: Number of the first run: above every number that a living dispatcher knows.
     """
 
@@ -185,6 +186,7 @@ class Matcher:
         on_ready: Callable[[bool], None] = lambda _: None,
         on_note: Callable[[str], None] = lambda _: None,
         on_step: Callable[[], None] = lambda: None,
+        on_settled: Callable[[], object] = lambda: None,
         first_run: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -195,6 +197,7 @@ class Matcher:
         self._on_ready = on_ready
         self._on_note = on_note
         self._on_step = on_step
+        self._on_settled = on_settled
         self._next_run = first_run
         self._clock = clock
         self._link: DispatcherLink | None = None
@@ -205,6 +208,7 @@ class Matcher:
         self._started_at: dict[int, float] = {}  # run -> when it was started
         self._targets: dict[int, int] = {}  # run -> triggers in its table
         self._active_at: float | None = None
+        self._settles_at = math.inf
         self._checked_at = 0.0
         self._has_stopped = False
         self._desired = 0
@@ -266,6 +270,7 @@ class Matcher:
     def _take_over(self, run: Run) -> None:
         older, self._in_force, self._candidate, self._change = self._in_force, run, None, None
         self._active_at = self._clock()
+        self._settles_at = self._active_at + limits.RUN_SETTLED_S
         metrics.RUNS_STARTED.labels("active").inc()
         try:
             self._comes_into_force(run, run.generation, self._started_at[run.number], self._targets[run.number])
@@ -303,6 +308,9 @@ class Matcher:
         if self._has_stopped and self._candidate is None:
             self._has_stopped = False
             gc.collect()  # the JVM keeps a stopped run's tables until Python lets go of their DataFrames (cycles)
+        if now >= self._settles_at and self._candidate is None:
+            self._settles_at = math.inf
+            self._on_settled()
         self._checked_at = now
         for run in (self._in_force, self._candidate):
             if run is not None and not run.alive:

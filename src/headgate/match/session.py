@@ -109,6 +109,16 @@ def stop_session(spark: SparkSession, scratch: Path) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
 
 
+def collect_garbage(spark: SparkSession) -> None:
+    """The JVM gives back memory that it has no use for; it matches meanwhile. SparkGoneError without a JVM."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    try:
+        jvm.System.gc()
+    except (Py4JError, OSError) as error:
+        raise SparkGoneError(f"the JVM has ended ({error})") from error
+
+
 def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, str]:
     log4j = Path(str(resources.files("headgate.match") / "log4j2.properties"))
     java_options = (
@@ -118,6 +128,7 @@ def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, s
         f"-Duser.home={scratch}",  # a user without an entry has none, and Spark does not start then
         f"-XX:MaxDirectMemorySize={heap_mib}m",
         "-XX:+UseG1GC",
+        "-XX:+ExplicitGCInvokesConcurrent",  # `collect_garbage`; Spark itself asks for it every half an hour, too
         # What a change of filters takes for a moment goes back to the machine, also while nothing else happens.
         f"-XX:G1PeriodicGCInterval={int(JVM_GC_S * 1_000)}",
         "-XX:MinHeapFreeRatio=10",

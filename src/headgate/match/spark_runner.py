@@ -19,7 +19,7 @@ from headgate.match.errors import SparkGoneError
 from headgate.match.generations import Matcher, fresh_run_number
 from headgate.match.query import SparkRun, spark_errors, start_run
 from headgate.match.requirements import connector_jar
-from headgate.match.session import start_session, stop_session, task_slots
+from headgate.match.session import collect_garbage, start_session, stop_session, task_slots
 from headgate.match.table import TableBuilder
 from headgate.objects.kinds.routing import RoutingTable
 from headgate.objects.store.store import Store
@@ -114,6 +114,7 @@ def serve(
         on_ready=on_ready,
         on_note=on_note,
         on_step=on_step,
+        on_settled=partial(collect_garbage, spark),
         first_run=fresh_run_number(),
     )
     try:

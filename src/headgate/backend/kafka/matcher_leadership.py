@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,7 @@ from headgate.backend.kafka.spark_jars import spark_jars
 from headgate.match.errors import SparkGoneError, SparkSlotsError
 from headgate.match.generations import Matcher, RoutingSource
 from headgate.match.requirements import connector_jar
-from headgate.match.session import start_session, stop_session, task_slots
+from headgate.match.session import collect_garbage, start_session, stop_session, task_slots
 from headgate.objects.kinds.routing import RoutingTable
 from headgate_api import limits
 from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
@@ -242,6 +243,7 @@ class KafkaMatcher:
                     on_ready=self._hooks.on_ready,
                     on_note=self._hooks.on_note,
                     on_step=on_step,
+                    on_settled=partial(collect_garbage, self._queries.spark),
                     first_run=first_run,
                 ).run(ended)
         except MatcherLeadLostError as error:
