@@ -70,6 +70,16 @@ class ApiRefusedError(InvalidInputError):
         self.status = status
 
 
+class NotServedError(UnavailableError):
+    """The server takes nothing now, or nothing of this client: what was asked for is not to blame."""
+
+    code = "not-served"
+
+    def __init__(self, status: int, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
 class NoServerError(UnavailableError):
     """No server answers at the URL, or not with JSON."""
 
@@ -95,7 +105,8 @@ def request(
 ) -> Any:  # noqa: ANN401 - JSON of the server
     """The server's answer, from JSON; None for none, and for what is not there, with `missing_ok`.
 
-    Raises ApiRefusedError when the server refused the request, NoServerError when none answers.
+    Raises ApiRefusedError when the server refused the request, NotServedError when it would refuse any, NoServerError
+    when none answers.
     """
     headers = {"Accept": accept, "Content-Type": content_type}
     try:
@@ -290,16 +301,19 @@ def _speaks_tls(host: str | None, port: int | None) -> bool:
         return False
 
 
-def _refusal(error: urllib.error.HTTPError) -> ApiRefusedError:
+_OF_ANY: Final = frozenset([HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE])
+"""Statuses that any other request would get as well."""
+
+
+def _refusal(error: urllib.error.HTTPError) -> ApiRefusedError | NotServedError:
     """What the server says: a `Status` of its API, or the problem details of a publish URI."""
-    try:
+    message, hint = f"HTTP {error.code} {error.reason}", ""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
         said = {"hint": "", **json.load(error)}
-        message = str(said.get("message") or said["detail"])
-        if message.endswith(")") and (found := _HINT.search(message)) is not None:  # a `Status` has no field for it
-            return ApiRefusedError(error.code, message[: found.start()], hint=found[1])
-        return ApiRefusedError(error.code, message, hint=str(said["hint"]))
-    except (ValueError, KeyError, TypeError):
-        return ApiRefusedError(error.code, f"HTTP {error.code} {error.reason}")
+        message, hint = str(said.get("message") or said["detail"]), str(said["hint"])
+    if message.endswith(")") and (found := _HINT.search(message)) is not None:  # a `Status` has no field for it
+        message, hint = message[: found.start()], found[1]
+    return (NotServedError if error.code in _OF_ANY else ApiRefusedError)(error.code, message, hint=hint)
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

@@ -28,6 +28,7 @@ from headgate_cli.client import (
     SERVER_DEFAULT,
     TIMES_HELP,
     ApiRefusedError,
+    NotServedError,
     filter_value,
     named_path,
     print_table,
@@ -139,9 +140,9 @@ def _post(server: str, path: str, event: Event) -> None:
     try:
         body = msgspec.Raw(encode_event(event))
         request(server, "POST", path, body=body, content_type="application/cloudevents+json")
-    except ApiRefusedError as error:
+    except (ApiRefusedError, NotServedError) as error:
         problem = f"event {event.id}: {error.message} (HTTP {error.status})"
-        raise ApiRefusedError(error.status, problem, hint=error.hint) from error
+        raise type(error)(error.status, problem, hint=error.hint) from error
 
 
 # --- subscriptions ---------------------------------------------------------------------------------
