@@ -1,14 +1,14 @@
 """How long until filters are in force? Many admitted one after the other, and one more beside very many.
 
-    python -m benchmarks.admission [--admit 10000] [--apply 100000] [--among 100000] [--json]
+    python -m benchmarks.admission [--admit 10000] [--together 50000] [--apply 100000] [--among 100000] [--json]
 
 The rooms themselves in one process, without HTTP. *Checking* is what the admission webhook does with a trigger: decode,
 validate, compile a filter that no other trigger has. *Admitting* is what the API does: the same, and store it durably;
-one after the other (a commit each), from eight threads (which share commits), and as many together as one request of
-`headgate apply` has. *Applying* is `headgate apply -f` with a folder of manifests, from its start to its end, at a real
-server that matches beside it; the processor time is that of each process. *Taking effect* is what the matcher does
-then: table, plan and a query of all filters, and a change to which that query goes on; each time the newest filter must
-match an event.
+one after the other (a commit each), from eight threads (which share commits), and many together as the requests of
+`headgate apply` have them, by one process that does everything and with two that compile. *Applying* is `headgate apply
+-f` with a folder of manifests, from its start to its end, at a real server that matches beside it; the processor time
+is that of each process. *Taking effect* is what the matcher does then: table, plan and a query of all filters, and a
+change to which that query goes on; each time the newest filter must match an event.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from headgate.match.spark_runner import SparkRunner
 from headgate.objects.api.admission import Admission, TriedFilters
 from headgate.objects.api.grants import Grants
 from headgate.objects.api.together import TogetherApi
+from headgate.objects.api.validator_processes import ValidatorProcesses
 from headgate.objects.kinds.egress import UrlPolicy
 from headgate.objects.kinds.managers import WriteOptions
 from headgate.objects.kinds.routing import RoutingStep, RoutingTable, Target
@@ -52,7 +53,7 @@ from headgate.objects.store.store import Store
 from headgate.testing.server import Server, parts_of
 from headgate_api.errors import HeadgateError
 from headgate_api.event.model import DataKind, Event
-from headgate_api.limits import APPLY_OBJECTS_MAX, GC_YOUNG_OBJECTS
+from headgate_api.limits import APPLIES_AT_ONCE_MAX, APPLY_OBJECTS_MAX, GC_YOUNG_OBJECTS
 from headgate_api.objects.kinds import Kind
 
 TRIGGERS_A_FILE = 10_000
@@ -131,20 +132,28 @@ def admit(scratch: Path, count: int, threads: int) -> Result:
     return result
 
 
-def admit_together(scratch: Path, count: int) -> Result:
-    store = Store.open(scratch / "control-together.db")
-    grants = Grants(store, UrlPolicy())
-    together = TogetherApi(Admission(store), grants, TriedFilters(store, grants.authorizer))
+def admit_together(scratch: Path, count: int, processes: int) -> Result:
+    store = Store.open(scratch / f"control-by-{processes}.db")
+    admission, grants = Admission(store), Grants(store, UrlPolicy())
+    validators = ValidatorProcesses(admission.validator, processes)
+    together = TogetherApi(admission, grants, TriedFilters(store, grants.authorizer), validators)
     compile_cel.cache_clear()
-    watch = Watch()
-    for first in range(0, count, APPLY_OBJECTS_MAX):
+
+    def one_request(first: int) -> None:
         documents = [trigger(number) for number in range(first, min(first + APPLY_OBJECTS_MAX, count))]
         for one in together.apply(Kind.TRIGGER, documents, WriteOptions(), namespace="default"):
             if isinstance(one, HeadgateError):
                 raise one
-    result = watch.result(f"admitted {APPLY_OBJECTS_MAX} together", count)
+
+    watch = Watch()
+    with ThreadPoolExecutor(APPLIES_AT_ONCE_MAX) as pool:
+        for _ in pool.map(one_request, range(0, count, APPLY_OBJECTS_MAX)):
+            pass
+    by = f"{processes} processes compile" if processes > 1 else "1 process compiles"
+    result = watch.result(f"admitted {APPLY_OBJECTS_MAX} together, {by}", count)
     if len(store.snapshot().targets) != count:
         raise SystemExit(f"wrong: not all of {count} filters are routed")
+    together.close()
     store.close()
     return result
 
@@ -216,7 +225,8 @@ def results(arguments: argparse.Namespace, scratch: Path) -> Iterator[Result]:
         yield check(scratch, arguments.admit)
         yield admit(scratch, arguments.admit, 1)
         yield admit(scratch, arguments.admit, 8)
-        yield admit_together(scratch, arguments.admit)
+    for processes in (1, 2) if arguments.together else ():
+        yield admit_together(scratch, arguments.together, processes)
     if arguments.apply:
         yield from apply(scratch, arguments.apply)
     if arguments.among:
@@ -226,6 +236,7 @@ def results(arguments: argparse.Namespace, scratch: Path) -> Iterator[Result]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--admit", type=int, default=10_000)
+    parser.add_argument("--together", type=int, default=50_000)
     parser.add_argument("--apply", type=int, default=100_000)
     parser.add_argument("--among", type=int, default=100_000)
     parser.add_argument("--json", action="store_true", help="print JSON lines")

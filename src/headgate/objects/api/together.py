@@ -84,10 +84,16 @@ class TogetherApi:
     May block: call it in a thread.
     """
 
-    def __init__(self, admission: Admission, grants: Grants, tried: TriedFilters) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        grants: Grants,
+        tried: TriedFilters,
+        validators: ValidatorProcesses | None = None,
+    ) -> None:
         self._admission = admission
         self._tried = tried
-        self._validators = ValidatorProcesses(admission.validator)
+        self._validators = validators or ValidatorProcesses(admission.validator)
         self._store = admission.store
         self._grants = grants
 

@@ -14,11 +14,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from multiprocessing.connection import wait
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 
 from headgate.objects.api.validator import Validated, Validator
+from headgate.objects.kinds.decode import Decoded
+from headgate.objects.store.plans import PlanDecoder, encode_plan
 from headgate_api.errors import HeadgateError
 from headgate_api.limits import (
     GC_YOUNG_OBJECTS,
@@ -37,12 +39,12 @@ _log = structlog.get_logger(__name__)
 class ValidatorProcesses:
     """Validates several documents at once; may be called by several threads, which it blocks.
 
-    Where a document ends its process, this one validates it.
+    Where a document ends its process, this one validates it, as it does where there is one core.
     """
 
-    def __init__(self, validator: Validator) -> None:
+    def __init__(self, validator: Validator, most: int = VALIDATOR_PROCESSES_MAX) -> None:
         self._validator = validator
-        self._count = min(len(os.sched_getaffinity(0)), VALIDATOR_PROCESSES_MAX)
+        self._count = min(len(os.sched_getaffinity(0)), most)
         self._lock = threading.Lock()
         self._pool: ProcessPoolExecutor | None = None
         self._starts: Sequence[Future[None]] = ()
@@ -61,7 +63,8 @@ class ValidatorProcesses:
                     pool.submit(_validated, kind, documents[first : first + share], namespace, validation)
                     for first in range(0, len(documents), share)
                 ]
-                return [one for part in parts for one in part.result()]
+                decoder = PlanDecoder()
+                return [_received(one, decoder) for part in parts for one in part.result()]
             except (RuntimeError, CancelledError) as error:  # one has died, or another thread has ended them
                 _log.warning("processes that validate objects have ended", error=repr(error))
                 self._end(pool)
@@ -124,5 +127,25 @@ def _nothing() -> None:
 
 def _validated(
     kind: Kind, documents: Sequence[object], namespace: str | None, validation: FieldValidation
-) -> list[Validated | HeadgateError]:
-    return _validator.each(kind, documents, namespace, validation)
+) -> list[_Sent | HeadgateError]:
+    return [_sent(one) for one in _validator.each(kind, documents, namespace, validation)]
+
+
+# --- between processes ----------------------------------------------------------------------------
+
+_Sent: TypeAlias = "tuple[Decoded, bytes | None]"
+"""`Validated`; its plan, below no ceiling yet, is as it is stored: a pickle takes several times as long to read."""
+
+
+def _sent(one: Validated | HeadgateError) -> _Sent | HeadgateError:
+    if isinstance(one, HeadgateError):
+        return one
+    decoded, plan = one
+    return decoded, encode_plan(plan) if plan is not None else None
+
+
+def _received(one: _Sent | HeadgateError, decoder: PlanDecoder) -> Validated | HeadgateError:
+    if isinstance(one, HeadgateError):
+        return one
+    decoded, plan = one
+    return decoded, decoder.decode(plan) if plan is not None else None
