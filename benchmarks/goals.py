@@ -9,8 +9,8 @@ By default the programs of this checkout measure both, so that both are measured
 modules have other names, they cannot. Each figure comes from one of the other programs here. With `--rounds` each
 program runs several times, and the table has the medians. Where a goal is not reached, the table says what takes most:
 by `benchmarks.budget`, or by the program itself. A program that cannot run with the other code, or takes longer than
-ten minutes with it, leaves its cells empty. The whole takes about half an hour; what is stopped with Ctrl-C prints what
-it has.
+ten minutes with it, leaves its cells empty. The whole takes about an hour; what is stopped with Ctrl-C prints what it
+has.
 """
 
 from __future__ import annotations
