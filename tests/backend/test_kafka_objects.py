@@ -19,12 +19,14 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from headgate.backend.config import KafkaConfig
 from headgate.backend.kafka.client import KafkaUnreachableError
 from headgate.backend.kafka.objects import OBJECT_ROWS, KafkaObjects, leader_of
+from headgate.backend.kafka.records import KafkaRecord
 from headgate.backend.kafka.rows import RowRecordError
 from headgate.backend.kafka.state_topic import StateTopicReader, TopicLostError
+from headgate.backend.kafka.transactions import FencedName, FencedWriter
 from headgate.objects.store.database import NotLeaderError
 from headgate.objects.store.store import Store
 from headgate.testing.server import free_port
-from headgate_api.errors import InvalidInputError, TooLargeError
+from headgate_api.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate_api.limits import OBJECT_CACHE_AGE_S_MAX
 from headgate_api.objects.errors import ObjectNotFoundError
 from tests.backend.object_stores import ControlProcess
@@ -157,6 +159,22 @@ def test_a_newer_leader_fences_an_older_one(start: Start) -> None:
     create(old.store, "t5")
     caught_up(new, old)
     assert (new.lost.is_set(), new.objects.is_leading) == (True, False)
+
+
+def test_a_fence_has_its_name_also_where_it_is_known_before_a_record_is_sent(config: KafkaConfig) -> None:
+    def fenced(hint: str) -> HeadgateError:
+        return NotLeaderError("fenced", hint=hint)
+
+    def records() -> Iterator[KafkaRecord]:
+        while True:  # until the library, which hears of the fence behind the first one, refuses a record
+            yield KafkaRecord(b"k", b"v")
+            time.sleep(0.01)
+
+    name = FencedName("objects", "fenced", "it fails", "unsure", fenced)
+    with closing(FencedWriter(config, name)) as old, closing(FencedWriter(config, name)):
+        with pytest.raises(NotLeaderError, match="fenced"):
+            old.send(records())
+        assert old.is_failed
 
 
 def test_a_leader_that_writes_nothing_learns_that_it_is_none(start: Start) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from headgate.testing.server import ApiError
 from tests.console.browser import Console
 from tests.console.shop import GOLD, SHOP, Shop
+from tests.support import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -83,6 +84,22 @@ def test_a_broker_by_its_form_and_its_yaml(shop: Shop, console: Console) -> None
     page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
     console.title("Brokers")
     assert is_gone(shop, "brokers", "returns")
+
+
+def test_a_broker_is_chosen_unless_somebody_is_about_to_type_one(shop: Shop, console: Console) -> None:
+    held: list[Route] = []
+    console.page.route(re.compile(r"/brokers\?limit="), lambda route: held.append(route))
+    page = console.go("new-subscription", namespace=SHOP)
+    broker = page.get_by_label("Broker")
+    broker.focus()
+    eventually(lambda: page.wait_for_timeout(20) or held)
+    held.pop().continue_()
+    expect(page.locator("#form-brokers option")).not_to_have_count(0)
+    expect(broker).to_have_value("default")
+    page.unroute_all()
+    console.go("overview")
+    console.go("new-subscription", namespace=SHOP)
+    expect(broker).to_have_value("fast")
 
 
 def test_a_subscription_by_its_form(shop: Shop, console: Console) -> None:

@@ -158,32 +158,40 @@ class FencedWriter:
     @contextmanager
     def _errors(self, hint: str = "") -> Iterator[None]:
         """Turns the library's errors into ours. A fatal one, such as a fence, may come out of a callback of ours."""
-        kafka = library()
         try:
             yield
-        except kafka.KafkaException as error:
+        except library().KafkaException as error:
             raise self._failed(error.args[0], hint) from error
-        except SystemError as error:
-            # The library loses a fatal error that meets a callback, and says it again when it is asked.
-            self.is_failed = True
-            try:
-                self._producer.raw.abort_transaction(KAFKA_TRANSACTION_S_MAX)
-            except kafka.KafkaException as fatal:
-                raise self._failed(fatal.args[0], hint) from error
-            problem = f"{self._name.doing}: the client for Kafka has failed"
-            raise UnavailableError(problem, hint=hint or "try again later") from error
+        except SystemError as error:  # the library loses a fatal error that meets a callback
+            raise self._failed(None, hint) from error
 
-    def _failed(self, error: KafkaError, hint: str = "") -> HeadgateError:
+    def _failed(self, error: KafkaError | None, hint: str = "") -> HeadgateError:
+        """Ours for an error of the library; None for a fatal one that it has lost."""
         kafka = library().KafkaError
         self.is_failed = True
         with suppress(library().KafkaException, SystemError):  # the fatal error once more
             self._producer.raw.poll(0)  # brings what the connections report
+        if error is None or error.code() == kafka._FATAL:  # a record hears only that there is one
+            error = self._fatal() or error
+        if error is None:
+            return UnavailableError(
+                f"{self._name.doing}: the client for Kafka has failed", hint=hint or "try again later"
+            )
         if error.code() in (kafka._FENCED, kafka.PRODUCER_FENCED, kafka.INVALID_PRODUCER_EPOCH):
             return self._name.fenced(hint)
         problem = self._producer.error(error)
         if hint and isinstance(problem, UnavailableError):
             return type(problem)(problem.message, hint=hint)
         return problem
+
+    def _fatal(self) -> KafkaError | None:
+        """The fatal error, which the library says again when a transaction is asked for."""
+        try:
+            self._producer.raw.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+        except library().KafkaException as error:
+            found: KafkaError = error.args[0]
+            return found
+        return None
 
     def close(self) -> None:
         """Drops what was not sent. An open transaction ends with the next writer, or with its own time."""

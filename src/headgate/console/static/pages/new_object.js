@@ -182,6 +182,7 @@ function Brokers({ spec, namespace, onSpec }) {
   useEffect(() => {
     const usual = KINDS.Trigger.spec.broker;
     if (!names.length || spec.broker !== usual || names.includes(usual)) return;
+    if (document.activeElement?.getAttribute("list") === BROKER.list) return; // somebody is about to type one
     onSpec((old) => (old.broker === usual ? { ...old, broker: names[0] } : old)); // a name may have been typed since
   }, [data]);
   return html`<datalist id="form-brokers">${names.map((one) => html`<option key=${one} value=${one} />`)}</datalist>`;
