@@ -87,9 +87,8 @@ async def measure(server: Server, asked: argparse.Namespace) -> Result:
         loading = {name: Reading.of(pid).processor_s - first[name] for name, pid in pids.items()}
         await asyncio.to_thread(wait_until_quiet, pids)
         (jvm,) = [name for name in pids if name.startswith("java ")]
-        seconds = asked.changes * asked.every
 
-        async def worked(changes: int) -> tuple[dict[str, float], list[float]]:
+        async def worked(changes: int, seconds: float) -> tuple[dict[str, float], list[float]]:
             """Processor seconds of each process while so many changes come, and how long those took."""
             before = {name: Reading.of(pid).processor_s for name, pid in pids.items()}
             events = asyncio.create_task(produce(f"{server.url}/default/default", asked.rate, seconds))
@@ -98,10 +97,11 @@ async def measure(server: Server, asked: argparse.Namespace) -> Result:
             await events
             return {name: Reading.of(pid).processor_s - before[name] for name, pid in pids.items()}, took
 
-        await worked(min(20, asked.changes))  # what is new to the server is no longer so
+        warming, seconds = min(20, asked.changes), asked.changes * asked.every
+        await worked(warming, warming * asked.every)  # what is new to the server is no longer so
         heap_mb = await asyncio.to_thread(kept_mb, pids[jvm])
-        calm, _ = await worked(0)
-        busy, took = await worked(asked.changes)
+        calm, _ = await worked(0, seconds)
+        busy, took = await worked(asked.changes, seconds)
         heap_after_mb = await asyncio.to_thread(kept_mb, pids[jvm])
     more = {name: busy[name] - calm[name] for name in pids}
     return Result(

@@ -82,7 +82,7 @@ def test_garbage_is_collected_beside_the_matches(spark: SparkSession) -> None:
     beans = jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
     young, whole = sorted(beans, key=lambda bean: str(bean.getName()), reverse=True)
     begun, stops = young.getCollectionCount(), whole.getCollectionCount()
-    session.collect_garbage(spark)
+    session.collect_garbage(spark).join()
     assert young.getCollectionCount() > begun
     assert whole.getCollectionCount() == stops, "it has stopped everything"
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
@@ -109,14 +110,18 @@ def stop_session(spark: SparkSession, scratch: Path) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-def collect_garbage(spark: SparkSession) -> None:
-    """The JVM gives back memory that it has no use for; it matches meanwhile. SparkGoneError without a JVM."""
+def collect_garbage(spark: SparkSession) -> threading.Thread:
+    """The JVM gives back memory that it has no use for; it matches meanwhile, and the thread waits for its end."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    try:
-        jvm.System.gc()
-    except (Py4JError, OSError) as error:
-        raise SparkGoneError(f"the JVM has ended ({error})") from error
+
+    def collect() -> None:
+        with suppress(Py4JError, OSError):  # it has ended, which others say
+            jvm.System.gc()
+
+    thread = threading.Thread(target=collect, name="collects-garbage", daemon=True)
+    thread.start()
+    return thread
 
 
 def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, str]:
