@@ -376,7 +376,7 @@ class Runs:
         """Of a figure's values; None when its program could not run."""
         try:
             found = [read(lines) for lines in self._lines.get((checkout, line), [])]
-        except (KeyError, ValueError):  # a program of another checkout may not know the figure
+        except (LookupError, ValueError):  # a program of another checkout may not know the figure
             if checkout == HERE:
                 raise
             return None

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 import typer
 
-from headgate_api.errors import InvalidInputError, UnavailableError
+from headgate_api.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate_api.event import rfc3339
 from headgate_api.event.json_text import decode_strictly
 from headgate_api.event.names import full_name
@@ -60,7 +60,7 @@ _NAMESPACE_OF: Final = re.compile(r"/apis?/.+/namespaces/([^/]+)/|/([^/]+)/[^/]+
 BROKER_DEFAULT: Final = "default"
 
 
-class ApiRefusedError(InvalidInputError):
+class RefusedError(HeadgateError):
     """The server refused a request; the message and the hint are its own."""
 
     code = "refused"
@@ -70,14 +70,14 @@ class ApiRefusedError(InvalidInputError):
         self.status = status
 
 
-class NotServedError(UnavailableError):
-    """The server takes nothing now, or nothing of this client: what was asked for is not to blame."""
+class ApiRefusedError(RefusedError, InvalidInputError):
+    """It refused what was asked for."""
+
+
+class NotServedError(RefusedError, UnavailableError):
+    """It takes nothing now, or nothing of this client: what was asked for is not to blame."""
 
     code = "not-served"
-
-    def __init__(self, status: int, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
 
 
 class NoServerError(UnavailableError):
@@ -305,7 +305,7 @@ _OF_ANY: Final = frozenset([HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUEST
 """Statuses that any other request would get as well."""
 
 
-def _refusal(error: urllib.error.HTTPError) -> ApiRefusedError | NotServedError:
+def _refusal(error: urllib.error.HTTPError) -> RefusedError:
     """What the server says: a `Status` of its API, or the problem details of a publish URI."""
     message, hint = f"HTTP {error.code} {error.reason}", ""
     with contextlib.suppress(ValueError, KeyError, TypeError):

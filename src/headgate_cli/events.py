@@ -27,8 +27,7 @@ from headgate_cli.client import (
     BROKER_DEFAULT,
     SERVER_DEFAULT,
     TIMES_HELP,
-    ApiRefusedError,
-    NotServedError,
+    RefusedError,
     filter_value,
     named_path,
     print_table,
@@ -140,7 +139,7 @@ def _post(server: str, path: str, event: Event) -> None:
     try:
         body = msgspec.Raw(encode_event(event))
         request(server, "POST", path, body=body, content_type="application/cloudevents+json")
-    except (ApiRefusedError, NotServedError) as error:
+    except RefusedError as error:
         problem = f"event {event.id}: {error.message} (HTTP {error.status})"
         raise type(error)(error.status, problem, hint=error.hint) from error
 
