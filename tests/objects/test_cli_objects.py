@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,6 @@ from headgate_cli.main import app
 from tests.objects.support import Server
 from tests.objects.test_manifests import BROKER, NAMESPACE, TRIGGER
 from tests.support import eventually
-from tests.system.subscriber import Subscriber
 
 
 def run(server: str, *arguments: str, stdin: str = "") -> Result:
@@ -129,13 +130,26 @@ def test_no_server(server_url: str) -> None:
     assert "hint: " in done.stderr
 
 
+class Refusing(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        said = "the server is stopping (hint: try again in a few seconds)"
+        body = json.dumps({"kind": "Status", "message": said}).encode()
+        self.send_response(int(self.path.split("/")[1]))
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @pytest.mark.parametrize("status", [401, 429, 503])
 def test_what_any_request_would_hear_is_said_once(status: int) -> None:
     several = "---\n".join(TRIGGER.replace("gold", f"gold{number}") for number in range(300))
-    said = {"kind": "Status", "message": "the server is stopping (hint: try again in a few seconds)"}
-    path = "apis/headgate.dev/v1/namespaces/default/triggerapplies"
-    with Subscriber(answers={path: (status, json.dumps(said).encode())}) as refusing:
-        done = run(refusing.url(""), "apply", "-f", "-", stdin=several)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever).start()
+        done = run(f"http://127.0.0.1:{server.server_port}/{status}", "apply", "-f", "-", stdin=several)
+        server.shutdown()
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "error: the server is stopping\nhint: try again in a few seconds\n"
 
